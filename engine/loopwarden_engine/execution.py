@@ -1,0 +1,81 @@
+"""One script from its source to its ending message. Nothing here raises: a turn goes in, an ending comes out."""
+
+from loopwarden_engine.channel import Channel
+from loopwarden_engine.hooks import Hooks
+from loopwarden_engine.language import (
+    CompiledScript,
+    ScriptRejected,
+    compile_script,
+    describe_exception,
+    script_namespace,
+)
+from loopwarden_engine.messages import (
+    MAX_LINES,
+    MAX_MESSAGE_CHARS,
+    MAX_NARRATION_CHARS,
+    MAX_VIOLATIONS,
+    Failed,
+    Ready,
+    Rejected,
+    Result,
+    Start,
+    encode_from_worker,
+)
+from loopwarden_engine.plain import JsonValue, PlainDataError, copy_plain
+from loopwarden_engine.scheduler import Scheduler
+
+
+def compile_source(source: str) -> tuple[CompiledScript, Ready] | Rejected:
+    """Compile the script under the language policy."""
+    try:
+        compiled = compile_script(source)
+    except ScriptRejected as rejection:
+        return Rejected(rejection.violations[:MAX_VIOLATIONS])
+    return compiled, Ready(compiled.summary[:MAX_NARRATION_CHARS])
+
+
+def execute(compiled: CompiledScript, start: Start, channel: Channel) -> None:
+    """Run the script to its end and queue the ending message."""
+    scheduler = Scheduler(channel)
+    hooks = Hooks(channel, scheduler, start)
+    namespace = script_namespace(hooks.namespace())
+
+    def root() -> None:
+        channel.put_encoded(_ending(compiled, namespace, start, hooks))
+
+    scheduler.run(root)
+    channel.flush()
+
+
+def _ending(compiled: CompiledScript, namespace: dict[str, object], start: Start, hooks: Hooks) -> bytes:
+    try:
+        exec(compiled.code, namespace)
+        main = namespace["main"]
+        hooks.opened = True
+        value = main(start.args)  # type: ignore[operator]
+    except BaseException as error:
+        return encode_from_worker(_failed(error))
+    return _result(value, start.max_frame_bytes)
+
+
+def _result(value: object, max_frame_bytes: int) -> bytes:
+    try:
+        copied: JsonValue = copy_plain(value, "result", max_chars=max_frame_bytes)
+        payload = encode_from_worker(Result(copied))
+    except PlainDataError as error:
+        return encode_from_worker(Failed("RESULT_INVALID", str(error)[:MAX_MESSAGE_CHARS], ()))
+    except BaseException as error:
+        return encode_from_worker(_failed(error))
+    if len(payload) > max_frame_bytes:
+        message = f"result: the value takes {len(payload)} bytes; at most {max_frame_bytes} can be returned"
+        return encode_from_worker(Failed("RESULT_INVALID", message, ()))
+    return payload
+
+
+def _failed(error: BaseException) -> Failed:
+    name, message, _, lines = describe_exception(error)
+    text = f"{name}: {message}" if message else name
+    code = "MEMORY_LIMIT" if isinstance(error, MemoryError) else "SCRIPT_ERROR"
+    if code == "MEMORY_LIMIT":
+        text = "the script needed more memory than memoryBytes allows"
+    return Failed(code, text[:MAX_MESSAGE_CHARS], tuple(lines[-MAX_LINES:]))  # type: ignore[arg-type]

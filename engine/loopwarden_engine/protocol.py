@@ -1,0 +1,177 @@
+"""The host's end of the wire as a pure state machine: bytes in, messages out, bytes to send. No I/O.
+
+Rules kept here: a worker says `ready` or `rejected` once, then waits for `go`; call ids count 1, 2, 3 …; a key is used
+once; replies answer open calls only; `idle` never claims replies that were not sent; narration is counted; after a
+terminal message nothing more is read. Any breach raises `ProtocolBreach`, and the machine is dead from then on.
+"""
+
+from enum import Enum
+from typing import Final
+
+from loopwarden_engine.framing import FrameError, FrameReader, frame
+from loopwarden_engine.messages import (
+    Call,
+    Failed,
+    Fatal,
+    FromWorker,
+    Go,
+    Idle,
+    ItemFailed,
+    Log,
+    MessageError,
+    Phase,
+    Ready,
+    Rejected,
+    Reply,
+    Result,
+    Start,
+    decode_from_worker,
+    encode_from_host,
+)
+from loopwarden_engine.plain import JsonValue
+
+
+class ProtocolBreach(Exception):
+    """The worker broke the protocol. The message says how, without quoting more than a few characters of it."""
+
+
+class State(Enum):
+    """Where the conversation with a worker stands."""
+
+    NEW = "new"
+    COMPILING = "compiling"
+    COMPILED = "compiled"
+    RUNNING = "running"
+    ENDED = "ended"
+    BROKEN = "broken"
+
+
+# What a worker may say in which state, and where that leads. Everything that is not listed is a breach.
+LEGAL_MOVES: Final[dict[State, dict[type[FromWorker], State]]] = {
+    State.NEW: {},
+    State.COMPILING: {Ready: State.COMPILED, Rejected: State.ENDED},
+    State.COMPILED: {},
+    State.RUNNING: {
+        Call: State.RUNNING,
+        Phase: State.RUNNING,
+        Log: State.RUNNING,
+        ItemFailed: State.RUNNING,
+        Idle: State.RUNNING,
+        Fatal: State.ENDED,
+        Result: State.ENDED,
+        Failed: State.ENDED,
+    },
+    State.ENDED: {},
+    State.BROKEN: {},
+}
+
+
+class HostProtocol:
+    """One conversation, seen from the host.
+
+    `receive(data)` adds what the socket brought; `next_message()` gives one message or None. The `send_*` methods return
+    the bytes to write. `ValueError` from a `send_*` method is our own mistake, not the worker's.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_consumed",
+        "_keys",
+        "_max_narration",
+        "_narration",
+        "_open",
+        "_reader",
+        "_replies_sent",
+        "state",
+    )
+
+    def __init__(self, *, max_frame_bytes: int, max_narration: int) -> None:
+        self.state = State.NEW
+        self._reader = FrameReader(max_frame_bytes)
+        self._max_narration = max_narration
+        self._narration = 0
+        self._calls = 0
+        self._keys: set[str] = set()
+        self._open: set[int] = set()
+        self._replies_sent = 0
+        self._consumed = 0
+
+    @property
+    def all_replies_consumed(self) -> bool:
+        """True when the worker said that it took every reply that was sent."""
+        return self._consumed == self._replies_sent
+
+    def send_start(self, start: Start) -> bytes:
+        """Bytes that hand the worker its script. Once, first."""
+        self._expect(State.NEW)
+        self.state = State.COMPILING
+        return frame(encode_from_host(start))
+
+    def send_go(self) -> bytes:
+        """Bytes that let the script run."""
+        self._expect(State.COMPILED)
+        self.state = State.RUNNING
+        return frame(encode_from_host(Go()))
+
+    def send_reply(self, call_id: int, value: JsonValue) -> bytes:
+        """Bytes that end call `call_id`."""
+        self._expect(State.RUNNING)
+        if call_id not in self._open:
+            raise ValueError(f"call {call_id} is not open")
+        data = frame(encode_from_host(Reply(call_id, value)))
+        self._open.remove(call_id)
+        self._replies_sent += 1
+        return data
+
+    def receive(self, data: bytes) -> None:
+        """Add bytes from the worker, split in any way."""
+        self._reader.feed(data)
+
+    def next_message(self) -> FromWorker | None:
+        """Return the next message, or None when more bytes are needed. Raises `ProtocolBreach`."""
+        if self.state is State.BROKEN:
+            raise ProtocolBreach("the conversation is broken already")
+        if self.state is State.ENDED:
+            return None
+        try:
+            payload = self._reader.next_frame()
+            if payload is None:
+                return None
+            message = decode_from_worker(payload)
+            self._check(message)
+        except (FrameError, MessageError) as error:
+            self.state = State.BROKEN
+            raise ProtocolBreach(str(error)) from None
+        except ProtocolBreach:
+            self.state = State.BROKEN
+            raise
+        return message
+
+    def _check(self, message: FromWorker) -> None:
+        following = LEGAL_MOVES[self.state].get(type(message))
+        if following is None:
+            raise ProtocolBreach(f"a {type(message).__name__} message came in state {self.state.value}")
+        match message:
+            case Call(id=number, key=key):
+                if number != self._calls + 1:
+                    raise ProtocolBreach(f"call {number} came where call {self._calls + 1} was due")
+                if not key or key in self._keys:
+                    raise ProtocolBreach("a call's key is empty or was used before")
+                self._calls = number
+                self._keys.add(key)
+                self._open.add(number)
+            case Idle(consumed=consumed):
+                if not self._consumed <= consumed <= self._replies_sent:
+                    raise ProtocolBreach(f"{consumed} replies are said to be consumed; {self._replies_sent} were sent")
+                self._consumed = consumed
+            case Phase() | Log() | ItemFailed():
+                self._narration += 1
+                if self._narration > self._max_narration:
+                    raise ProtocolBreach(f"more than {self._max_narration} narration messages came")
+            case _:
+                pass
+        self.state = following
+
+    def _expect(self, state: State) -> None:
+        if self.state is not state:
+            raise ValueError(f"this needs state {state.value}, but the state is {self.state.value}")

@@ -1,0 +1,101 @@
+"""Loopwarden: run vetted agent loops in confined workers, under an exact agent budget.
+
+async with Host(providers={"default": reply}, limits=Limits(max_total_agents=50)) as host:
+    outcome = await host.run(Script.from_text(source), {"n": 3})
+"""
+
+from loopwarden.checks import Check
+from loopwarden.contract import (
+    AgentOutcome,
+    CallFacts,
+    Conclusion,
+    Contract,
+    ContractBroken,
+    Delivery,
+    Facts,
+    Opening,
+    PlainContract,
+    ProvenanceBroken,
+    Standing,
+)
+from loopwarden.failures import (
+    ArgsInvalid,
+    Code,
+    ConfinementUnavailable,
+    Failure,
+    InvalidRequest,
+    LaunchFailed,
+    LoopwardenError,
+    ProviderUnfit,
+    RunCancelled,
+    RunFailed,
+    ScriptRejected,
+    SettingsInWorkspace,
+    StartRefused,
+    WorkspaceBusy,
+)
+from loopwarden.host import Host, run_sync
+from loopwarden.limits import LimitOverrides, Limits
+from loopwarden.outcome import Outcome
+from loopwarden.provider import (
+    AgentFailed,
+    AgentReply,
+    AgentRequest,
+    Capabilities,
+    FunctionProvider,
+    Provider,
+    ProviderStartError,
+)
+from loopwarden.providers.command import CommandProvider
+from loopwarden.receipt import Receipt
+from loopwarden.run import Run
+from loopwarden.script import Loop, Script
+from loopwarden_engine.plain import JsonObject, JsonValue
+
+__all__ = [
+    "AgentFailed",
+    "AgentOutcome",
+    "AgentReply",
+    "AgentRequest",
+    "ArgsInvalid",
+    "CallFacts",
+    "Capabilities",
+    "Check",
+    "Code",
+    "CommandProvider",
+    "Conclusion",
+    "ConfinementUnavailable",
+    "Contract",
+    "ContractBroken",
+    "Delivery",
+    "Facts",
+    "Failure",
+    "FunctionProvider",
+    "Host",
+    "InvalidRequest",
+    "JsonObject",
+    "JsonValue",
+    "LaunchFailed",
+    "LimitOverrides",
+    "Limits",
+    "Loop",
+    "LoopwardenError",
+    "Opening",
+    "Outcome",
+    "PlainContract",
+    "ProvenanceBroken",
+    "Provider",
+    "ProviderStartError",
+    "ProviderUnfit",
+    "Receipt",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "Script",
+    "ScriptRejected",
+    "SettingsInWorkspace",
+    "Standing",
+    "StartRefused",
+    "WorkspaceBusy",
+    "run_sync",
+]

@@ -1,0 +1,109 @@
+"""What a call asks for, decoded on the host: the rules of `agent()`'s prompt and options (design section 5)."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from loopwarden.contract import CallFacts
+from loopwarden.failures import Code, Failure, LoopwardenError
+from loopwarden.schema import CompiledSchema, UnsupportedSchema, compile_schema
+from loopwarden.visible import is_visible
+from loopwarden_engine.hook_rules import MAX_TITLE_CHARS, OPTIONS
+from loopwarden_engine.messages import Call
+from loopwarden_engine.plain import JsonObject, canonical_bytes, digest
+
+LABEL_CHARS: Final = 48
+
+
+class CallRefused(LoopwardenError):
+    """The call cannot be accepted; `failure` ends the run."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedCall:
+    """A call in the host's own terms."""
+
+    facts: CallFacts
+    label: str
+    """The label as shown: the option, else made from the prompt."""
+    schema: CompiledSchema | None
+    written: Call
+    """The call as the script wrote it."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over prompt and options as written: with the key, what identifies a call in a replay."""
+        return digest(canonical_bytes({"prompt": self.written.prompt, "options": self.written.options}))
+
+
+def decode_call(call: Call, current_phase: str | None) -> DecodedCall:
+    """Decode what a worker sent. Raises `CallRefused`."""
+    options = call.options
+    for name in options:
+        if name not in OPTIONS:
+            raise _refusal(
+                Code.UNSUPPORTED_OPTION,
+                f"agent() has no option {name[:100]!r}; the options are {', '.join(OPTIONS)}",
+                call,
+            )
+    if not is_visible(call.prompt):
+        raise _refusal(Code.INVALID_ARGUMENT, "agent() needs a prompt with at least one visible character", call)
+    label = _name(call, options, "label", MAX_TITLE_CHARS)
+    phase = _name(call, options, "phase", MAX_TITLE_CHARS)
+    schema, compiled = _schema(call, options)
+    facts = CallFacts(
+        seq=call.id,
+        prompt=call.prompt,
+        label=label,
+        phase=phase if phase is not None else current_phase,
+        schema=schema,
+        provider=_name(call, options, "provider", MAX_TITLE_CHARS),
+        model=_name(call, options, "model", MAX_TITLE_CHARS),
+    )
+    return DecodedCall(
+        facts=facts,
+        label=label if label is not None else default_label(call.prompt),
+        schema=compiled,
+        written=call,
+    )
+
+
+def default_label(prompt: str) -> str:
+    """The first non-empty line of the prompt, trimmed, cut to 48 characters."""
+    for line in prompt.splitlines():
+        trimmed = line.strip()
+        if trimmed:
+            return trimmed[:LABEL_CHARS]
+    return prompt.strip()[:LABEL_CHARS]
+
+
+def _name(call: Call, options: JsonObject, name: str, max_chars: int) -> str | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _refusal(Code.INVALID_ARGUMENT, f"agent(): {name} must be a text, not {type(value).__name__}", call)
+    if not 1 <= len(value) <= max_chars:
+        raise _refusal(
+            Code.INVALID_ARGUMENT, f"agent(): {name} must have 1 to {max_chars} characters, not {len(value)}", call
+        )
+    return value
+
+
+def _schema(call: Call, options: JsonObject) -> tuple[JsonObject | None, CompiledSchema | None]:
+    schema = options.get("schema")
+    if schema is None:
+        return None, None
+    try:
+        compiled = compile_schema(schema)
+    except UnsupportedSchema as error:
+        raise _refusal(Code.UNSUPPORTED_SCHEMA, f"agent(): {error}", call) from None
+    assert isinstance(schema, dict)
+    return schema, compiled
+
+
+def _refusal(code: Code, message: str, call: Call) -> CallRefused:
+    return CallRefused(Failure(code=code, message=message, line=call.line or None))

@@ -1,0 +1,1 @@
+"""The command line. `loopwarden.cli.app.main` is its entry point."""

@@ -1,0 +1,132 @@
+"""`loopwarden doctor`: whether this machine can run loops, and under which settings."""
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from loopwarden.cli.loop_commands import as_command, shared_options
+from loopwarden.cli.output import Output
+from loopwarden.display import shown_line
+from loopwarden.failures import EXIT_FAILED, StartRefused
+from loopwarden.loops import Catalogue, find_loops
+from loopwarden.run_folder import RunFolderError, make_private_folder
+from loopwarden.settings import Settings, load_settings
+from loopwarden.walls import Wall, probe_walls
+
+_MACHINES = ("x86_64", "aarch64")
+
+
+def doctor_command(config: Path | None) -> Callable[..., int]:
+    """The command."""
+
+    def run(**given: Any) -> int:
+        return examine(config, Output(json=given["json"]))
+
+    return as_command(run, shared_options("json", "config"))
+
+
+def examine(config: Path | None, output: Output) -> int:
+    """Look at everything, print it, and return 0 when runs can start here."""
+    problems: list[str] = []
+    settings = Settings()
+    catalogue = Catalogue(loops={}, problems={})
+    try:
+        settings = load_settings(config)
+        catalogue = find_loops(settings)
+    except StartRefused as error:
+        problems.append(error.message)
+    problems += catalogue.problems.values()
+    walls = _walls(problems)
+    if not settings.allow_weak_confinement:
+        problems += [
+            f"the wall {wall.name} does not stand: {wall.detail}"
+            for wall in walls
+            if wall.mandatory and not wall.stands
+        ]
+    try:
+        make_private_folder(settings.state_folder)
+    except RunFolderError as error:
+        problems.append(str(error))
+    exit_code = EXIT_FAILED if problems else 0
+    output.show_object(_as_object(settings, catalogue, walls, problems, exit_code))
+    output.show(_as_text(settings, catalogue, walls, problems))
+    return exit_code
+
+
+def _walls(problems: list[str]) -> list[Wall]:
+    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+        problems.append(
+            f"{platform.system()} on {platform.machine()} has no walls for scripts; use Linux on x86_64 or aarch64, "
+            "or set allow_weak_confinement in loopwarden.toml"
+        )
+    try:
+        return asyncio.run(probe_walls())
+    except StartRefused as error:
+        problems.append(error.message)
+        return []
+
+
+def _platform() -> dict[str, str]:
+    return {
+        "loopwarden": version("loopwarden"),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "user": "root" if os.geteuid() == 0 else f"uid {os.geteuid()}",
+    }
+
+
+def _as_object(
+    settings: Settings, catalogue: Catalogue, walls: list[Wall], problems: list[str], exit_code: int
+) -> dict[str, Any]:
+    return {
+        "exit": exit_code,
+        "platform": _platform(),
+        "walls": [
+            {"name": wall.name, "stands": wall.stands, "mandatory": wall.mandatory, "detail": wall.detail}
+            for wall in walls
+        ],
+        "settings": settings.to_json(),
+        "settingsDigest": settings.digest,
+        "loops": [
+            {"name": loop.name, "summary": loop.summary, "origin": loop.origin, "digest": loop.script.digest}
+            for loop in catalogue.loops.values()
+        ],
+        "problems": problems,
+    }
+
+
+def _as_text(settings: Settings, catalogue: Catalogue, walls: list[Wall], problems: list[str]) -> str:
+    lines = ["platform", *(f"  {name:<14} {value}" for name, value in _platform().items()), "", "walls"]
+    for wall in walls:
+        stands = "stands" if wall.stands else "MISSING" if wall.mandatory else "missing"
+        lines.append(f"  {wall.name:<18} {stands:<8} {wall.detail}")
+    shown = settings.to_json()
+    lines += [
+        "",
+        f"settings  {shown['file'] or 'no file: the shipped defaults'}",
+        f"  digest                     {settings.digest}",
+    ]
+    lines.append(f"  state folder               {shown['stateFolder']}")
+    for name, provider in shown["providers"].items():
+        default = " (default)" if name == settings.default_provider else ""
+        variables = provider["env"] + provider["passEnv"]
+        environment = f"  environment: {', '.join(variables)}" if variables else ""
+        lines.append(f"  provider {name + default:<17} {' '.join(provider['argv'])}{environment}")
+    lines += [
+        f"  {name:<26} {value:g}" if isinstance(value, float) else f"  {name:<26} {value}"
+        for name, value in shown["limits"].items()
+    ]
+    lines += ["", "loops"]
+    lines += [f"  {loop.name:<14} {loop.summary}  ({loop.origin})" for loop in catalogue.loops.values()] or ["  none"]
+    lines += (
+        ["", *(f"problem: {problem}" for problem in problems)]
+        if problems
+        else ["", "everything stands: runs can start here"]
+    )
+    return "\n".join(shown_line(line) for line in lines)

@@ -1,0 +1,111 @@
+"""What a run is doing, on the error stream: plain lines, and on a terminal a live line for each agent at work."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from typing import assert_never
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from loopwarden.cli.output import Output
+from loopwarden.contract import AgentOutcome
+from loopwarden.display import duration, shown_line
+from loopwarden.events import (
+    AgentEnded,
+    AgentProgress,
+    AgentStarted,
+    Event,
+    ItemFailed,
+    Log,
+    Phase,
+    RunEnded,
+    RunStarted,
+)
+
+_MAX_CHARS = 300
+_STYLES = {AgentOutcome.COMPLETED: "green", AgentOutcome.FAILED: "red", AgentOutcome.CANCELLED: "yellow"}
+
+
+class ProgressView:
+    """Shows the events of one run. Agent text reaches the terminal only through `shown_line`, and never as markup."""
+
+    def __init__(self, output: Output) -> None:
+        """Draws on the error stream of the moment."""
+        self._output = output
+        self._console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._labels: dict[int, str] = {}
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Draw while the block runs; a stream that is no terminal gets lines alone."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._bars:
+            yield
+
+    async def follow(self, events: AsyncIterator[Event]) -> None:
+        """Show every event until the run's end."""
+        async for event in events:
+            self.show(event)
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case RunStarted() | RunEnded():
+                pass
+            case Phase(title=title):
+                self._line(f"== {shown_line(title, _MAX_CHARS)}", "bold")
+            case Log(message=message):
+                self._line(f"   {shown_line(message, _MAX_CHARS)}")
+            case ItemFailed():
+                place = f" at line {event.line}" if event.line is not None else ""
+                message = shown_line(event.message, _MAX_CHARS)
+                self._line(f"   item {event.index} of {event.combinator} was lost{place}: {message}", "red")
+            case AgentStarted():
+                self._started(event)
+            case AgentProgress(seq=seq, message=message):
+                if seq in self._tasks:
+                    text = f"#{seq} {self._labels[seq]}: {shown_line(message, 100)}"
+                    self._bars.update(self._tasks[seq], description=text)
+            case AgentEnded():
+                self._ended(event)
+            case _:
+                assert_never(event)
+
+    def _started(self, event: AgentStarted) -> None:
+        label = shown_line(event.label, _MAX_CHARS)
+        self._labels[event.seq] = label
+        if self._console.is_terminal:
+            self._tasks[event.seq] = self._bars.add_task(f"#{event.seq} {label}", total=None)
+        else:
+            self._line(f"#{event.seq} {label} started")
+
+    def _ended(self, event: AgentEnded) -> None:
+        task = self._tasks.pop(event.seq, None)
+        if task is not None:
+            self._bars.remove_task(task)
+            self._bars.refresh()
+        reason = f": {shown_line(event.reason, _MAX_CHARS)}" if event.reason else ""
+        label = self._labels.pop(event.seq, "")
+        self._line(
+            f"#{event.seq} {label} {event.outcome.value} after {duration(event.seconds)}{reason}",
+            _STYLES[event.outcome],
+        )
+
+    def _line(self, text: str, style: str = "") -> None:
+        if not self._console.is_terminal:
+            self._output.say(text)
+            return
+        with suppress(OSError):  # the terminal was closed; the run goes on to its own end
+            self._console.print(Text(text, style=style))

@@ -1,0 +1,155 @@
+"""A receipt as a person reads it."""
+
+import shlex
+from datetime import datetime
+from pathlib import Path
+
+from loopwarden.display import duration, plural, shown_json, shown_line, shown_text
+from loopwarden.receipt import AgentRecord, CheckRecord, Receipt
+from loopwarden.run_folder import ERRORS, OUTPUT, PROMPT, is_live
+
+_TIMES = (
+    ("for the run", "runDeadlineSeconds"),
+    ("for an agent", "agentTimeoutSeconds"),
+    ("for a check", "checkTimeoutSeconds"),
+)
+_ARGUMENT_CHARS = 300
+_LABEL_CHARS = 60
+_REASON_CHARS = 400
+_TAIL_CHARS = 2000
+_RESULT_CHARS = 8000
+
+
+def verdict(receipt: Receipt, *, live: bool = False) -> str:
+    """The ending in one line. What an agent said is called a report; only a check of the host verifies."""
+    if receipt.stop_reason is None:
+        return "still running" if live else "did not end: its host was killed"
+    if receipt.failure is not None:
+        place = f" (line {receipt.failure.line} of the script)" if receipt.failure.line is not None else ""
+        return f"{receipt.failure.code}: {shown_line(receipt.failure.message, _TAIL_CHARS)}{place}"
+    sentence = shown_line(receipt.sentence or "the run ended")
+    if receipt.standing != "complete":
+        return sentence
+    if receipt.verified is None:
+        return f"{sentence}; not verified ({'the checks did not finish' if receipt.checks else 'no check'})"
+    commands = ", ".join(_command(check) for check in receipt.checks)
+    if receipt.verified:
+        return f"{sentence}; verified by: {commands}"
+    failed = ", ".join(f"{_command(check)} ({_ending(check)})" for check in receipt.checks if not _passed(check))
+    return f"{sentence}; not verified, the check failed: {failed or commands}"
+
+
+def receipt_text(receipt: Receipt, folder: Path | None, *, body: str = "", paths: bool = False) -> str:
+    """The whole receipt. `body` is the result in words; `paths` lists where prompt and output of each agent lie."""
+    lines = [
+        verdict(receipt, live=folder is not None and is_live(folder)),
+        "",
+        *_facts(receipt, folder),
+        *_agents(receipt, folder, paths=paths),
+        *_checks(receipt),
+    ]
+    lines += [f"  problem      {shown_line(problem)}" for problem in receipt.problems]
+    result = body or (shown_json(receipt.result) if receipt.result is not None else "")
+    if result:
+        lines += ["", "  result", _indented(shown_text(result, _RESULT_CHARS))]
+    elif receipt.last_handoff is not None:
+        lines += ["", "  last good handoff", _indented(shown_text(shown_json(receipt.last_handoff), _RESULT_CHARS))]
+    return "\n".join(lines)
+
+
+def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
+    cap = receipt.limits.get("maxTotalAgents")
+    extra = receipt.attempts - receipt.agents_started
+    repeats = f", and {plural(extra, 'repeat')}" if extra > 0 else ""
+    rows = [
+        ("run", receipt.run_id),
+        ("loop", f"{receipt.script}  {receipt.script_digest}"),
+        *(("argument", f"{name}: {_argument(value)}") for name, value in receipt.args.items()),
+        ("continues", receipt.continues),
+        ("workspace", receipt.workspace),
+        ("provider", receipt.provider),
+        ("started", _moment(receipt.started_at)),
+        ("took", None if receipt.ended_at is None else duration(max(0.0, receipt.ended_at - receipt.started_at))),
+        ("agents", f"{plural(receipt.agents_started, 'agent')} started, at most {cap:,}{repeats}" if cap else None),
+        ("limits", _limits(receipt)),
+        ("decided by", receipt.decided_by),
+        ("walls", _walls(receipt)),
+        ("settings", receipt.settings_digest),
+        ("folder", None if folder is None else str(folder)),
+    ]
+    return [f"  {name:<12} {shown_line(value)}" for name, value in rows if value is not None]
+
+
+def _argument(value: object) -> str:
+    text = value if isinstance(value, str) else shown_json(value, indent=None)
+    return shown_line(text, _ARGUMENT_CHARS)
+
+
+def _limits(receipt: Receipt) -> str | None:
+    shown = [(name, receipt.limits.get(key)) for name, key in _TIMES]
+    return ", ".join(f"{duration(seconds)} {name}" for name, seconds in shown if seconds) or None
+
+
+def _walls(receipt: Receipt) -> str:
+    fallen = [f"{name} does not stand ({why})" for name, why in receipt.walls.items() if why != "stands"]
+    standing = [name for name, why in receipt.walls.items() if why == "stands"]
+    return "; ".join(([f"{', '.join(standing)} stand"] if standing else []) + fallen) or "none"
+
+
+def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
+    lines = [""] if receipt.agents else []
+    for agent in receipt.agents:
+        lines.append(f"  {agent_line(agent)}")
+        lines += [f"       {shown_line(note, _REASON_CHARS)}" for note in agent.notes]
+        if paths and folder is not None and agent.folder is not None:
+            lines += [f"       {path}" for path in agent_files(folder, agent)]
+    return lines
+
+
+def agent_line(agent: AgentRecord) -> str:
+    """One agent on one line."""
+    took = "" if agent.seconds is None else f" after {duration(agent.seconds)}"
+    reason = f": {shown_line(agent.reason, _REASON_CHARS)}" if agent.reason else ""
+    return f"#{agent.seq:<3} {shown_line(agent.label, _LABEL_CHARS)}  {agent.outcome or 'running'}{took}{reason}"
+
+
+def agent_files(folder: Path, agent: AgentRecord) -> list[Path]:
+    """The files of one agent that are there. A receipt is a file too, so nothing outside of its folder is named."""
+    if agent.folder is None:
+        return []
+    kept = (folder / agent.folder).resolve()
+    if not kept.is_relative_to(folder.resolve()):
+        return []
+    return [kept / name for name in (PROMPT, OUTPUT, ERRORS) if (kept / name).is_file()]
+
+
+def _checks(receipt: Receipt) -> list[str]:
+    lines = [""] if receipt.checks else []
+    for check in receipt.checks:
+        lines.append(f"  check        {_command(check)}: {_ending(check)} after {duration(check.seconds)}")
+        if not _passed(check) and check.output_tail.strip():
+            lines.append(_indented(shown_text(check.output_tail.strip()[-_TAIL_CHARS:])))
+    return lines
+
+
+def _passed(check: CheckRecord) -> bool:
+    return check.exit == 0 and check.problem is None
+
+
+def _ending(check: CheckRecord) -> str:
+    return shown_line(check.problem) if check.problem is not None else f"exit {check.exit}"
+
+
+def _command(check: CheckRecord) -> str:
+    return shown_line(shlex.join(check.argv))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _moment(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    except (ValueError, OverflowError, OSError):
+        return "at an impossible time"

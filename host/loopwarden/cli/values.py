@@ -1,0 +1,132 @@
+"""Values as people type them: whole numbers, times, texts from files. Strict, because a guess here costs agents.
+
+Every function raises `typer.BadParameter` with a sentence.
+"""
+
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError, decode_json, decode_object
+
+MAX_TEXT_BYTES: Final = 16 * 1024 * 1024
+"""What is read of an @FILE or of standard input; what a loop takes of it, its contract says."""
+
+_MOST_DIGITS: Final = 17
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_TIME: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?")
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def whole_number(text: str) -> int:
+    """`10`, `-1`. Not `08`, `1e3`, `1_000`, `+5` or digits of other scripts."""
+    if re.fullmatch(r"-?(0|[1-9][0-9]{0,15})", text):
+        return int(text)
+    if _WHOLE.fullmatch(text):
+        if len(text) > _MOST_DIGITS:
+            raise typer.BadParameter(f"{text[:20]}… is too large")
+        raise typer.BadParameter(f"{text!r} is not written as a number usually is; write {int(text)}")
+    raise typer.BadParameter(f"{text[:80]!r} is not a whole number; write digits alone, such as 10")
+
+
+def positive_number(text: str) -> int:
+    """A whole number above zero."""
+    number = whole_number(text)
+    if number < 1:
+        raise typer.BadParameter(f"{number} is too small; it must be at least 1")
+    return number
+
+
+def real_number(text: str) -> float:
+    """A finite number in digits."""
+    try:
+        number = decode_json(text)
+    except PlainDataError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise typer.BadParameter(f"{text[:80]!r} is not a number; write one such as 2.5")
+    return float(number)
+
+
+def seconds(text: str) -> float:
+    """A time: `90` or `90s`, `15m`, `2h`, `1d`."""
+    match = _TIME.fullmatch(text)
+    if match is None or (match[1].startswith("0") and not match[1].startswith("0.") and match[1] != "0"):
+        raise typer.BadParameter(f"{text[:80]!r} is not a time; write 90s, 15m, 2h or 1d")
+    value = float(match[1]) * _UNIT_SECONDS[match[2] or "s"]
+    if not math.isfinite(value) or value > 2**53:
+        raise typer.BadParameter(f"{text[:20]!r} is too long a time")
+    if value == 0:
+        raise typer.BadParameter("a time must be above zero; write 90s, 15m, 2h or 1d")
+    return value
+
+
+def text_or_file(text: str) -> str:
+    """The text itself; `@FILE` reads a file, `-` reads standard input, `@@…` is a text that begins with @."""
+    if text == "-":
+        return _decode(_read_stdin(), "standard input")
+    if text.startswith("@@"):
+        text = text[1:]
+    elif text.startswith("@"):
+        return _decode(_read_file(text[1:]), text[1:])
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise typer.BadParameter("the text is not UTF-8") from None
+    return text
+
+
+def json_object(text: str) -> JsonObject:
+    """A JSON object, `@FILE` or `-`."""
+    try:
+        return decode_object(text_or_file(text))
+    except PlainDataError as error:
+        raise typer.BadParameter(f"this is not a JSON object that can be used: {error.reason}") from None
+
+
+def json_value(text: str) -> JsonValue:
+    """Any JSON value, `@FILE` or `-`."""
+    try:
+        return decode_json(text_or_file(text))
+    except PlainDataError as error:
+        raise typer.BadParameter(f"this is not JSON that can be used: {error.reason}") from None
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None:
+        raise typer.BadParameter("standard input is closed; give a text or @FILE")
+    try:
+        return sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"standard input cannot be read: {(error.strerror or 'input error').lower()}"
+        ) from None
+
+
+def _read_file(name: str) -> bytes:
+    if not name:
+        raise typer.BadParameter("name the file after @, such as @task.md")
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(MAX_TEXT_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or "input error").lower()
+        raise typer.BadParameter(f"the file {name} cannot be read: {reason}") from None
+    except ValueError:
+        raise typer.BadParameter("the name of the file holds a null character") from None
+
+
+def _decode(data: bytes, name: str) -> str:
+    if len(data) > MAX_TEXT_BYTES:
+        raise typer.BadParameter(f"{name} holds more than {MAX_TEXT_BYTES // 1024 // 1024} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise typer.BadParameter(
+            f"{name} is not UTF-8 text: line {line} holds the byte 0x{data[error.start]:02x}"
+        ) from None

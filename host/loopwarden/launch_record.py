@@ -1,0 +1,65 @@
+"""How a person started a run, kept beside its receipt so that `continue` can start the next one the same way.
+
+It is believed only from a run folder of this user's own state folder: a program to run is not taken from anywhere else.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from loopwarden.run_folder import LAUNCH, RunFolderError, runs_folder, write_private_file
+from loopwarden_engine.plain import PlainDataError, compact_json, decode_json
+
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class LaunchRecord(BaseModel):
+    """The choices of the person who started a run. Environment variables are not among them."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
+
+    format: Literal[1] = 1
+    loop: str | None
+    """The name of a loop; None for a script of one's own."""
+    script_file: str | None
+    provider: str | None
+    """The provider of the settings that was chosen; None when `program` was given."""
+    program: list[str]
+    """What stood after `--`."""
+    checks: list[str]
+    """The commands as they were typed."""
+    agent_timeout_seconds: float | None
+    deadline_seconds: float | None
+    max_total_agents: int | None
+
+
+def write_launch_record(folder: Path, record: LaunchRecord) -> None:
+    """Put the record into the folder of its run. Raises `RunFolderError`."""
+    text = compact_json(record.model_dump(by_alias=True, mode="json")) + "\n"
+    write_private_file(folder / LAUNCH, text.encode("utf-8", "surrogateescape"))
+
+
+def read_launch_record(state_folder: Path, receipt: Path) -> LaunchRecord | None:
+    """The record beside a receipt; None when the receipt does not lie in a run folder of this state folder.
+
+    Raises `RunFolderError` when the record is missing or damaged.
+    """
+    folder = receipt.resolve().parent
+    if folder.parent != runs_folder(state_folder).resolve():
+        return None
+    path = folder / LAUNCH
+    try:
+        with path.open("rb") as file:
+            return LaunchRecord.model_validate(decode_json(file.read(_MAX_BYTES)))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {(error.strerror or 'input error').lower()}") from None
+    except (PlainDataError, ValidationError):
+        raise RunFolderError(
+            f"{path} is damaged; give the program again after --, and --workspace and --check"
+        ) from None

@@ -1,0 +1,57 @@
+"""Logging of the command line: structlog to the error stream, one line an event, the run id bound, nothing secret.
+
+An embedder configures structlog as it likes; only the command line calls `configure_logs`.
+"""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+
+from loopwarden.display import shown_line
+
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_MAX_VALUE_CHARS: Final = 2000
+
+
+class _ErrorStream:
+    """The error stream of the moment: live progress puts its own in place while it draws."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def configure_logs(level: str) -> None:
+    """Send log lines of at least `level` (a key of `LEVELS`) to the error stream."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _escape_values,
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=_ErrorStream()),  # type: ignore[arg-type]
+        cache_logger_on_first_use=False,
+    )
+
+
+def bind_run(run_id: str) -> None:
+    """Name the run in every line from here on, in this task and those that it starts."""
+    structlog.contextvars.bind_contextvars(run_id=run_id)
+
+
+def _escape_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Agents can put text into log lines, so log lines are shown like everything else that agents wrote."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = shown_line(value, _MAX_VALUE_CHARS)
+        elif key != "exc_info" and value is not None and not isinstance(value, bool | int | float):
+            event[key] = shown_line(repr(value), _MAX_VALUE_CHARS)
+    return event

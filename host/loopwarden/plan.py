@@ -1,0 +1,163 @@
+"""A request turned into what a run will do: everything that can be refused is refused here, before anything starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from loopwarden.checks import Check
+from loopwarden.contract import AgentOutcome, Contract, Delivery, Opening
+from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, ScriptRejected
+from loopwarden.limits import LimitOverrides, Limits
+from loopwarden.provider import Capabilities, Provider
+from loopwarden.receipt import Receipt
+from loopwarden.script import Script
+from loopwarden.workspace import refuse_inside, resolve_workspace
+from loopwarden_engine.plain import JsonObject, compact_json
+
+ArgsT = TypeVar("ArgsT")
+ResultT = TypeVar("ResultT")
+
+_CAPABILITY_WORDS: Final = {
+    "structured_output": "give structured output",
+    "fresh_context": "start each agent with a fresh context",
+    "streams": "report progress while an agent works",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What the deployment decided, for every run of a host."""
+
+    providers: Mapping[str, Provider]
+    default_provider: str
+    limits: Limits
+    state_folder: Path | None
+    settings_digest: str | None
+    allow_weak_confinement: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Generic[ArgsT, ResultT]):
+    """One run as it will be: checked, resolved, complete."""
+
+    script: Script[ArgsT, ResultT]
+    args: ArgsT
+    script_args: JsonObject
+    limits: Limits
+    workspace: Path | None
+    provider: str
+    checks: tuple[Check, ...]
+    opening: Opening | None
+    deployment: Deployment
+
+
+def make_plan(
+    deployment: Deployment,
+    script: Script[ArgsT, ResultT],
+    args: object,
+    *,
+    workspace: Path | str | None,
+    provider: str | None,
+    checks: Sequence[Check],
+    continues: Receipt | None,
+    overrides: LimitOverrides,
+) -> Plan[ArgsT, ResultT]:
+    """Check a request. Raises a subclass of `StartRefused`."""
+    contract = script.contract
+    limits = deployment.limits.lowered(overrides)
+    _check_source(script, limits)
+    decoded = contract.decode_args(args)
+    limits = _cap_agents(contract.max_total_agents(decoded), limits, overrides)
+    provider_name = _choose_provider(deployment, provider, contract.requires)
+    folder = None if workspace is None else resolve_workspace(Path(workspace))
+    if folder is not None:
+        refuse_inside(folder, deployment.state_folder, "the state folder")
+    if checks and folder is None:
+        raise InvalidRequest("checks run in the workspace; give the run a workspace")
+    opening = None if continues is None else _opening(contract, decoded, script.name, continues)
+    script_args = contract.script_args(decoded, opening)
+    if len(compact_json(script_args).encode("utf-8")) > limits.max_args_bytes:
+        raise ArgsInvalid(f"the arguments take more than {limits.max_args_bytes} bytes of JSON (maxArgsBytes)")
+    return Plan(
+        script=script,
+        args=decoded,
+        script_args=script_args,
+        limits=limits,
+        workspace=folder,
+        provider=provider_name,
+        checks=tuple(checks),
+        opening=opening,
+        deployment=deployment,
+    )
+
+
+def _check_source(script: Script[Any, Any], limits: Limits) -> None:
+    try:
+        size = len(script.source.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ScriptRejected(f"the script {script.name!r} is not Unicode text: it holds a lone surrogate") from None
+    if size > limits.max_source_bytes:
+        raise ScriptRejected(
+            f"the script {script.name!r} has {size} bytes; at most {limits.max_source_bytes} are allowed (maxSourceBytes)"
+        )
+
+
+def _cap_agents(fixed: int | None, limits: Limits, overrides: LimitOverrides) -> Limits:
+    """Two numbers that mean the same are one number: what the contract fixes is the agent cap."""
+    if fixed is None:
+        return limits
+    asked = overrides.get("max_total_agents")
+    if asked is not None and asked != fixed:
+        raise InvalidRequest(
+            f"max_total_agents {asked} contradicts the arguments, from which {fixed} follows; leave it out"
+        )
+    return limits.lowered({"max_total_agents": fixed})
+
+
+def _choose_provider(deployment: Deployment, asked: str | None, needed: Capabilities) -> str:
+    name = asked if asked is not None else deployment.default_provider
+    provider = deployment.providers.get(name)
+    if provider is None:
+        known = ", ".join(sorted(deployment.providers)) or "none"
+        raise InvalidRequest(f"the provider {name[:100]!r} does not exist; configured: {known}")
+    lacking = [
+        words
+        for capability, words in _CAPABILITY_WORDS.items()
+        if getattr(needed, capability) and not getattr(provider.capabilities, capability)
+    ]
+    if lacking:
+        raise ProviderUnfit(f"the provider {name!r} cannot {' and cannot '.join(lacking)}, which this loop needs")
+    return name
+
+
+def _opening(contract: Contract[ArgsT, Any], args: ArgsT, name: str, receipt: Receipt) -> Opening:
+    """What a continued run begins with. A receipt is a file, so its handoff is checked like any report."""
+    if not contract.continues:
+        raise InvalidRequest(f"a run of {name!r} cannot be continued: it has no handoff")
+    if receipt.script != name:
+        raise InvalidRequest(f"run {receipt.run_id} was a run of {receipt.script!r}, not of {name!r}")
+    if receipt.stop_reason is None and receipt.ended_at is not None:
+        raise InvalidRequest(f"the receipt of run {receipt.run_id} contradicts itself")
+    if receipt.standing == "complete" and receipt.verified is not False:
+        verified = "and its checks passed" if receipt.verified else "and no check contradicts it"
+        raise InvalidRequest(f"run {receipt.run_id} is complete {verified}; there is nothing to continue")
+    handoff = receipt.last_handoff
+    if handoff is not None:
+        delivery = Delivery(seq=1, outcome=AgentOutcome.COMPLETED, value=handoff)
+        if contract.last_handoff(args, [delivery]) is None:
+            raise InvalidRequest(
+                f"the last handoff in the receipt of run {receipt.run_id} breaks the rules of the loop"
+            )
+    return Opening(run_id=receipt.run_id, handoff=handoff, failed_checks=_failed_checks(receipt))
+
+
+def _failed_checks(receipt: Receipt) -> str | None:
+    if receipt.verified is not False:
+        return None
+    parts = [
+        f"$ {' '.join(check.argv)}\n{check.problem or f'exit {check.exit}'}\n{check.output_tail}".rstrip()
+        for check in receipt.checks
+        if check.exit != 0
+    ]
+    return "\n\n".join(parts) or None

@@ -1,0 +1,124 @@
+"""What a provider is: a backend that runs one agent for one call. One async method, nothing else.
+
+    async def reply(request: AgentRequest) -> AgentReply | str | JsonObject
+
+Raise `AgentFailed("why")` when the agent failed (the script gets None), `ProviderStartError("why")` when no agent could
+be started at all (ends the run with AGENT_START). Any other exception, or returning None, is a fault of the provider
+and ends the run with AGENT_RESULT. When the task is cancelled, wind the agent down within `request.grace_seconds`, kill
+what is left, and let CancelledError through.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from loopwarden.failures import LoopwardenError
+from loopwarden_engine.plain import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a provider can do. A loop that needs more is refused before it starts (PROVIDER_UNFIT)."""
+
+    structured_output: bool = False
+    """A call with a schema gives a structured value."""
+    fresh_context: bool = False
+    """Each agent starts without the context of its caller and of other agents."""
+    streams: bool = False
+    """Progress is reported while the agent works, so that silence can be measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRequest:
+    """One ask of a provider."""
+
+    run_id: str
+    seq: int
+    """The number of the call in its run, from 1."""
+    attempt: int
+    """1 for the first ask of this call."""
+    prompt: str
+    label: str
+    phase: str | None
+    schema: JsonObject | None
+    """JSON Schema that the structured value has to satisfy. The host checks it again, whatever the provider says."""
+    model: str | None
+    workspace: Path | None
+    folder: Path | None
+    """A private folder for this agent's streams; None when the host keeps nothing on disk."""
+    timeout_seconds: float
+    idle_seconds: float
+    grace_seconds: float
+    max_output_bytes: int
+    idempotency_key: str
+    progress: Callable[[str], None]
+    """Call it with one line about what the agent does now; shown to observers, never decisive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReply:
+    """What an agent gave: text, a structured value, or both."""
+
+    text: str = ""
+    value: JsonObject | None = None
+    notes: tuple[str, ...] = ()
+    """Facts for the receipt, such as how the value was found in the output."""
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """A backend that runs agents."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this provider can do."""
+        ...
+
+    async def reply(self, request: AgentRequest) -> AgentReply | str | JsonObject:
+        """Run one agent to its end."""
+        ...
+
+
+ReplyFunction: TypeAlias = Callable[[AgentRequest], Awaitable[AgentReply | str | JsonObject]]
+
+
+class AgentFailed(LoopwardenError):
+    """The agent failed; the script gets None. `reason` is one sentence for the receipt; `notes` add facts."""
+
+    def __init__(self, reason: str, *, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.notes = notes
+
+
+class ProviderStartError(LoopwardenError):
+    """No agent could be started: the program does not exist, the backend is not configured. Ends the run."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+FUNCTION_CAPABILITIES: Final = Capabilities(structured_output=True, fresh_context=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionProvider:
+    """A bare async function as a provider."""
+
+    function: ReplyFunction
+    capabilities: Capabilities = field(default=FUNCTION_CAPABILITIES)
+
+    async def reply(self, request: AgentRequest) -> AgentReply | str | JsonObject:
+        """Call the function."""
+        return await self.function(request)
+
+
+def as_provider(backend: Provider | ReplyFunction) -> Provider:
+    """Return `backend` as a provider. Raises TypeError when it is neither a provider nor an async function."""
+    if isinstance(backend, Provider):
+        return backend
+    if callable(backend):
+        return FunctionProvider(backend)
+    raise TypeError(f"{type(backend).__name__} is neither a provider nor an async function")

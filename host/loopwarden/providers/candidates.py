@@ -1,0 +1,143 @@
+"""Finding the structured value in what an agent printed.
+
+The rule: exactly one distinct outermost JSON object in the output that satisfies the schema is the value, wherever it
+stands: bare, fenced, inside prose. None or several is a failed child whose reason says what was there.
+
+"Outermost" means: not inside another JSON object. Text in braces that is no JSON does not count, so an object inside
+`f() { return {"a": 1} }` is outermost. What is JSON but not plain data (a key twice, a number beyond the safe range) is
+no candidate, and neither is anything inside it. "Distinct" is judged on canonical bytes: repeating a report is fine.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from loopwarden.schema import CompiledSchema
+from loopwarden_engine.plain import JsonObject, PlainDataError, canonical_bytes, decode_object
+
+MAX_STARTS: Final = 100_000
+"""Places that may begin an object. The search is bounded: 16 MiB of braces must not hold up the host."""
+MAX_WASTE: Final = 8
+"""How often the whole output may be read in vain, looking for the end of objects that turn out to be none."""
+MAX_OBJECT_CHARS: Final = 4 * 1024 * 1024
+
+_START: Final = re.compile(r'\{(?=[ \t\r\n]*["}])')
+_FENCE_BEFORE: Final = re.compile(r"(?:```|~~~)[^\n`]*\r?\n\s*\Z")
+_FENCE_AFTER: Final = re.compile(r"\s*(?:```|~~~)")
+# Finds where an object ends, and nothing else: numbers stay text, so none is too long, and NaN is left to the strict
+# decoder, which refuses the object as a whole.
+_boundaries: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The value, and in words how it stood in the output."""
+
+    value: JsonObject
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound:
+    """Why there is no value: one sentence. `candidates` counts the distinct objects that were looked at."""
+
+    reason: str
+    candidates: int
+
+
+Finding: TypeAlias = Found | NotFound
+
+
+class _TooManyBracesError(Exception):
+    """The output is made so that looking for objects takes too long."""
+
+
+def find_value(output: bytes | str, schema: CompiledSchema) -> Finding:
+    """Find the one object in `output` that satisfies `schema`. Bytes are taken as UTF-8."""
+    if isinstance(output, bytes):
+        try:
+            output = output.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            return NotFound(reason=f"the output is not UTF-8 at byte {error.start}", candidates=0)
+    seen: dict[bytes, JsonObject] = {}
+    fitting: dict[bytes, tuple[int, int]] = {}
+    times = 0
+    problem: str | None = None
+    try:
+        for start, end in _outermost_objects(output):
+            try:
+                value = _decode(output, start, end)
+            except PlainDataError as error:
+                problem = problem or f"it is not plain JSON: {error.reason}"
+                continue
+            key = canonical_bytes(value)
+            if key not in seen:
+                seen[key] = value
+                mismatch = schema.validate(value)
+                if mismatch is None:
+                    fitting[key] = (start, end)
+                else:
+                    problem = problem or mismatch
+            times += key in fitting
+    except _TooManyBracesError:
+        reason = "the output holds too many braces to search it for a JSON object; print the report, and little else"
+        return NotFound(reason=reason, candidates=len(seen))
+    if len(fitting) == 1:
+        [(key, (start, end))] = fitting.items()
+        return Found(value=seen[key], how=_how(output, start, end, times))
+    return NotFound(reason=_why_not(len(fitting), len(seen), problem), candidates=len(seen))
+
+
+def _outermost_objects(text: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    wasted = 0
+    for _ in range(MAX_STARTS):
+        found = _START.search(text, position)
+        if found is None:
+            return
+        start = found.start()
+        try:
+            _, end = _boundaries.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            # The decoder names the beginning of a text that does not end, though it has read to the end of it.
+            reached = len(text) if error.msg.startswith("Unterminated") else error.pos
+            wasted += reached - start
+            position = start + 1
+        except RecursionError:
+            wasted += len(text) - start
+            position = start + 1
+        else:
+            yield start, end
+            position = end
+        if wasted > MAX_WASTE * len(text):
+            raise _TooManyBracesError
+    if _START.search(text, position) is not None:
+        raise _TooManyBracesError
+
+
+def _decode(text: str, start: int, end: int) -> JsonObject:
+    if end - start > MAX_OBJECT_CHARS:
+        raise PlainDataError("JSON", f"it is longer than {MAX_OBJECT_CHARS} characters")
+    return decode_object(text[start:end])
+
+
+def _how(text: str, start: int, end: int, times: int) -> str:
+    if not text[:start].strip("\ufeff \t\r\n") and not text[end:].strip():
+        how = "the value was the whole output"
+    elif _FENCE_BEFORE.search(text, max(0, start - 200), start) and _FENCE_AFTER.match(text, end):
+        how = "the value stood in a code fence"
+    else:
+        how = "the value stood inside other text"
+    return how if times == 1 else f"{how}, {times} times"
+
+
+def _why_not(fitting: int, seen: int, problem: str | None) -> str:
+    if fitting > 1:
+        return f"the output holds {fitting} different JSON objects that satisfy the schema, and exactly one is needed"
+    if problem is None:
+        return "the output holds no JSON object"
+    if seen <= 1:
+        return f"the JSON object in the output is not usable: {problem}"
+    return f"none of the {seen} JSON objects in the output satisfies the schema; the first: {problem}"

@@ -1,0 +1,391 @@
+"""One program under a supervisor, seen from the host: start, streams, end.
+
+Driven by callbacks of the event loop, without a thread and without a task of its own: cancelling tasks, as
+`asyncio.run` does with all of them when it ends, cannot interrupt the clean-up.
+
+    start      the supervisor starts the program, or says why it cannot
+    wait       ends when nothing that descends from the program is left
+    end        asks the supervisor for the end; a supervisor that does not answer in time is killed, and what it leaves
+               is found by a mark in the environment
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from loopwarden.providers.program import ProgramNotStarted, find_program, refusal_sentence
+from loopwarden.providers.streams import InputStream, KeptFile, OutputStream
+
+MARK_NAME: Final = "LOOPWARDEN_AGENT"
+SUPERVISOR_FOLDER: Final = str(Path(__file__).parent)
+# Importing, unlike running the file as a script, uses the compiled form. The folder comes last, so nothing in it can
+# take the place of a module of the standard library.
+SUPERVISOR_CODE: Final = (
+    "import sys; sys.path.append(sys.argv[3]); import supervisor; supervisor.main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+SUPERVISOR_MARGIN_SECONDS: Final = 5.0
+"""How long after the grace a supervisor may take until it is held for stuck."""
+SWEEP_SECONDS: Final = 0.01
+MAX_SWEEPS: Final = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What to start, and what to keep of it."""
+
+    what: str
+    """Whose program it is, for errors: "agent program", "check"."""
+    argv: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    stdin: bytes | None
+    """None is an empty stream."""
+    grace_seconds: float
+    """Between TERM and KILL, for what outlives the program, and when the host dies."""
+    max_output_bytes: int
+    """More than that on standard output ends the program at once. Of standard error, that much is kept."""
+    merge_errors: bool = False
+    """Both streams as one, in the order of writing."""
+    keep_output: bool = True
+    """Hold the whole output in memory, not only its end."""
+    output_file: Path | None = None
+    error_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a program ended. When this exists, nothing that descends from it is left, unless `problem` says so."""
+
+    exit: int | None
+    signal: int | None
+    left: int
+    """Processes that outlived the program and were ended."""
+    seconds: float
+    output: bytes
+    output_excess: bool
+    errors: bytes
+    """The end of standard error."""
+    notes: tuple[str, ...]
+    problem: str | None
+    """Why the exit is not known."""
+
+    @property
+    def how(self) -> str:
+        """`ended with exit 3`, or `was ended by signal SIGKILL`."""
+        if self.signal is None:
+            return f"ended with exit {self.exit}"
+        try:
+            return f"was ended by signal {signal.Signals(self.signal).name}"
+        except ValueError:
+            return f"was ended by signal {self.signal}"
+
+
+class SupervisedProcess:
+    """One program and its supervisor. Make it with `start`; then `wait` or `end` must see its end."""
+
+    def __init__(self, program: Program, path: str) -> None:
+        self._program = program
+        self._path = path
+        self._mark = secrets.token_hex(16)
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[Ending] = self._loop.create_future()
+        self._order = memoryview(_order(program, path, self._mark))
+        self._heard = bytearray()
+        self._report: dict[str, object] = {}
+        self._end_asked_at: float | None = None
+        self._give_up: asyncio.TimerHandle | None = None
+        self._stdin: InputStream | None = None
+        self._outputs: list[OutputStream] = []
+        self.pid: int | None = None
+        self._launch()
+
+    @classmethod
+    async def start(cls, program: Program) -> "SupervisedProcess":
+        """Start a program. Raises `ProgramNotStarted`; when cancelled, leaves nothing behind."""
+        if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
+            raise ProgramNotStarted(f"the {program.what} cannot be started: ending all of its processes needs Linux")
+        path = find_program(program.argv[0], program.environment.get("PATH", os.defpath), program.what)
+        try:
+            process = cls(program, path)
+        except OSError as error:
+            reason = (error.strerror or "system error").lower()
+            raise ProgramNotStarted(f"the {program.what} {program.argv[0]!r} could not be started: {reason}") from None
+        try:
+            await asyncio.wait([process._started])
+        except asyncio.CancelledError:
+            await process.end(0)
+            raise
+        try:
+            process._started.result()
+        except ProgramNotStarted:
+            await asyncio.wait([process._ended])
+            raise
+        return process
+
+    async def wait(self) -> Ending:
+        """Wait for the end. Cancelling the caller does not end the program: see `end`."""
+        await asyncio.wait([self._ended])
+        return self._ended.result()
+
+    async def end(self, grace_seconds: float) -> Ending:
+        """End the program: TERM, `grace_seconds`, KILL. Return when nothing of it is left.
+
+        A cancellation while this waits cuts the grace short and is raised when nothing is left.
+        """
+        self._ask_for_end(grace_seconds)
+        cancelled: asyncio.CancelledError | None = None
+        while not self._ended.done():
+            try:
+                await asyncio.wait([self._ended])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._ask_for_end(0)
+        if cancelled is not None:
+            raise cancelled
+        return self._ended.result()
+
+    # ---- starting
+
+    def _launch(self) -> None:
+        """Start the supervisor with the streams of the program as its own. Raises OSError and leaves nothing open."""
+        program = self._program
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            self._socket, far = socket.socketpair()
+            theirs.callback(far.close)
+            ours.callback(self._socket.close)
+            stdin_reader, stdin_writer = _pipe_to(theirs, ours) if program.stdin is not None else (_nothing(theirs), -1)
+            output_writer, output_reader = _pipe_from(theirs, ours)
+            if program.merge_errors:
+                errors_writer, errors_reader = output_writer, -1
+            else:
+                errors_writer, errors_reader = _pipe_from(theirs, ours)
+            arguments = [str(far.fileno()), str(os.getpid()), SUPERVISOR_FOLDER]
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", SUPERVISOR_CODE, *arguments],
+                stdin=stdin_reader, stdout=output_writer, stderr=errors_writer, pass_fds=[far.fileno()],
+                start_new_session=True, env={}, cwd="/",
+            )  # fmt: skip
+            self._handle = os.pidfd_open(self._supervisor.pid)
+            ours.pop_all()
+        self._socket.settimeout(0)
+        self._open_streams(stdin_writer, output_reader, errors_reader)
+        self._loop.add_reader(self._handle, self._supervisor_ended)
+        self._loop.add_reader(self._socket, self._hear)
+        self._loop.add_writer(self._socket, self._send_order)
+
+    def _open_streams(self, stdin_writer: int, output_reader: int, errors_reader: int) -> None:
+        program = self._program
+        if program.stdin is not None:
+            self._stdin = InputStream(stdin_writer, program.stdin)
+        self._output = OutputStream(
+            output_reader, max_bytes=program.max_output_bytes, whole=program.keep_output,
+            file=KeptFile(program.output_file) if program.output_file else None, on_excess=lambda: self._ask_for_end(0),
+        )  # fmt: skip
+        self._outputs.append(self._output)
+        self._errors: OutputStream | None = None
+        if errors_reader >= 0:
+            self._errors = OutputStream(
+                errors_reader, max_bytes=program.max_output_bytes, whole=False,
+                file=KeptFile(program.error_file) if program.error_file else None, on_excess=None,
+            )  # fmt: skip
+            self._outputs.append(self._errors)
+
+    def _send_order(self) -> None:
+        try:
+            self._order = self._order[self._socket.send(self._order) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._order = memoryview(b"")
+        if not self._order:
+            self._loop.remove_writer(self._socket)
+
+    # ---- listening
+
+    def _hear(self) -> None:
+        try:
+            data = self._socket.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._socket)
+            return
+        self._heard += data
+        *lines, rest = bytes(self._heard).split(b"\n")
+        self._heard = bytearray(rest)
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                self._take_report(json.loads(line))
+
+    def _take_report(self, report: dict[str, object]) -> None:
+        self._report |= report
+        if "started" in report:
+            self.pid = int(str(report["started"]))
+            if not self._started.done():
+                self._started.set_result(None)
+
+    def _supervisor_ended(self) -> None:
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._supervisor.wait()
+        if self._socket.fileno() >= 0:
+            self._hear()
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+        if self._give_up is not None:
+            self._give_up.cancel()
+        if self._report.keys() & {"exit", "signal", "refused"}:
+            self._finish(())
+        else:
+            self._sweep(MAX_SWEEPS)
+
+    def _sweep(self, rounds_left: int) -> None:
+        """The supervisor was killed, so nobody looked after the descendants: find them by their mark."""
+        found = kill_marked(self._mark)
+        if found and rounds_left:
+            self._loop.call_later(SWEEP_SECONDS, self._sweep, rounds_left - 1)
+        else:
+            self._finish(found)
+
+    def _finish(self, unkillable: Sequence[int]) -> None:
+        if self._stdin is not None:
+            self._stdin.finish()
+        for stream in self._outputs:
+            stream.finish()
+        self._ended.set_result(self._ending(unkillable))
+        if not self._started.done():
+            self._started.set_exception(ProgramNotStarted(self._refusal()))
+            self._started.exception()  # `end` may be the only one that waits; nobody has to look at this one
+
+    def _refusal(self) -> str:
+        if "refused" not in self._report:
+            return f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
+        return refusal_sentence(
+            str(self._report["refused"]), int(str(self._report["errno"])),
+            what=self._program.what, program=self._path, folder=str(self._program.folder),
+        )  # fmt: skip
+
+    def _ending(self, unkillable: Sequence[int]) -> Ending:
+        report = self._report
+        problem = None
+        if not report.keys() & {"exit", "signal"}:
+            problem = "its supervisor was killed, so how it ended is not known"
+        if unkillable:
+            problem = f"its processes {', '.join(map(str, unkillable))} could not be ended"
+        notes = [stream.file_problem for stream in self._outputs if stream.file_problem is not None]
+        if self._errors is not None and self._errors.excess:
+            notes.append(f"only the first {self._program.max_output_bytes} bytes of its error output were kept")
+        left = int(str(report.get("left", 0)))
+        if left and self._end_asked_at is None:
+            notes.append(f"it left {left} process{'es' if left > 1 else ''} behind, which the host ended")
+        return Ending(
+            exit=int(str(report["exit"])) if "exit" in report else None,
+            signal=int(str(report["signal"])) if "signal" in report else None,
+            left=left,
+            seconds=self._loop.time() - self._began,
+            output=self._output.kept,
+            output_excess=self._output.excess,
+            errors=b"" if self._errors is None else self._errors.kept,
+            notes=tuple(notes),
+            problem=problem,
+        )
+
+    # ---- ending
+
+    def _ask_for_end(self, grace_seconds: float) -> None:
+        if self._ended.done() or self._socket.fileno() < 0:
+            return
+        asked_at = self._loop.time()
+        self._end_asked_at = self._end_asked_at or asked_at
+        try:
+            if self._order:
+                # Nothing was started yet. Half an order and then the end of the stream: the supervisor leaves.
+                self._loop.remove_writer(self._socket)
+                self._order = memoryview(b"")
+                self._socket.shutdown(socket.SHUT_WR)
+            else:
+                self._socket.send(f"end {grace_seconds}\n".encode())
+        except OSError:
+            grace_seconds = 0
+        give_up_at = asked_at + grace_seconds + SUPERVISOR_MARGIN_SECONDS
+        if self._give_up is None or give_up_at < self._give_up.when():
+            if self._give_up is not None:
+                self._give_up.cancel()
+            self._give_up = self._loop.call_at(give_up_at, self._kill_supervisor)
+
+    def _kill_supervisor(self) -> None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+
+def _order(program: Program, path: str, mark: str) -> bytes:
+    environment = {**program.environment, MARK_NAME: mark}
+    arguments = [path if os.sep in program.argv[0] else program.argv[0], *program.argv[1:]]
+    fields = [str(program.grace_seconds), path, os.fspath(program.folder), str(len(arguments)), *arguments]
+    fields += [f"{name}={value}" for name, value in environment.items()]
+    data = b"".join(os.fsencode(field) + b"\0" for field in fields)
+    return len(data).to_bytes(4, "big") + data
+
+
+def _nothing(theirs: contextlib.ExitStack) -> int:
+    descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.callback(os.close, descriptor)
+    return descriptor
+
+
+def _pipe_to(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe that the program reads: its end, then ours."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, reader)
+    ours.callback(os.close, writer)
+    return reader, writer
+
+
+def _pipe_from(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe that the program writes: its end, then ours."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, writer)
+    ours.callback(os.close, reader)
+    return writer, reader
+
+
+def kill_marked(mark: str) -> list[int]:
+    """Kill the processes that carry `mark` in the environment that they were started with. Return their ids."""
+    wanted = f"{MARK_NAME}={mark}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or not _carries(name, wanted):
+            continue
+        with contextlib.suppress(OSError):
+            handle = os.pidfd_open(int(name))
+            try:
+                # The number may have been reused between the look and the handle.
+                if _carries(name, wanted):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    found.append(int(name))
+            finally:
+                os.close(handle)
+    return found
+
+
+def _carries(name: str, wanted: bytes) -> bool:
+    try:
+        with open(f"/proc/{name}/environ", "rb") as file:
+            return wanted in file.read().split(b"\0")
+    except OSError:
+        return False

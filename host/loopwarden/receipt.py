@@ -1,0 +1,126 @@
+"""The receipt: what a run leaves for its reader. Written by the host alone, read back as hostile data."""
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from loopwarden_engine.plain import PlainDataError, decode_json
+
+FORMAT = 1
+MAX_RECEIPT_BYTES = 64 * 1024 * 1024
+
+StopReason: TypeAlias = Literal["completed", "error", "cancelled"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
+
+
+class AgentRecord(_Record):
+    """One agent of the run. Paths are relative to the run's folder; None when nothing was kept."""
+
+    seq: int
+    key: str
+    """The structural identity of the call: the same script gives the same keys, whatever finished first."""
+    digest: str
+    """SHA-256 over prompt and options as written."""
+    label: str
+    phase: str | None
+    provider: str
+    outcome: Literal["completed", "failed", "cancelled"] | None
+    """None while the agent runs."""
+    reason: str | None
+    seconds: float | None
+    attempts: int
+    notes: list[str]
+    folder: str | None
+
+
+class CheckRecord(_Record):
+    """One check that the host ran after a claimed completion."""
+
+    argv: list[str]
+    exit: int | None
+    """None when it did not end by itself: see `problem`."""
+    problem: str | None
+    seconds: float
+    output_tail: str
+
+
+class FailureRecord(_Record):
+    """Why the run did not end well."""
+
+    code: str
+    message: str
+    line: int | None = None
+    details: dict[str, Any] = {}
+
+
+class Receipt(_Record):
+    """Everything a person needs to judge a run: reason, counters, who decided."""
+
+    format: Literal[1] = 1
+    run_id: str
+    script: str
+    script_digest: str
+    workspace: str | None
+    provider: str
+    args: dict[str, Any]
+    """The arguments as the contract normalised them."""
+    limits: dict[str, int | float]
+    walls: dict[str, str]
+    """Per wall: "stands", or why it does not."""
+    settings_digest: str | None
+    continues: str | None
+    """The run that this one continues."""
+    started_at: float
+    ended_at: float | None
+    stop_reason: StopReason | None
+    """None while the run is live."""
+    standing: str | None
+    """What an accepted result says: complete, blocked, rounds-used, round-failed."""
+    sentence: str | None
+    """The ending in words."""
+    result: Any
+    failure: FailureRecord | None
+    verified: bool | None
+    checks: list[CheckRecord]
+    agents_started: int
+    attempts: int
+    agents: list[AgentRecord]
+    last_handoff: dict[str, Any] | None
+    decided_by: str | None
+    """Who decided how the run ended: the script, a limit, the operator, the host."""
+    problems: list[str]
+    """What went wrong beside the run, such as a full disk under the state folder."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, camelCase."""
+        return self.model_dump(by_alias=True, mode="json")
+
+
+class ReceiptError(ValueError):
+    """A receipt cannot be read. The message is a sentence for a person."""
+
+
+def read_receipt(path: Path) -> Receipt:
+    """Read a receipt back. Raises `ReceiptError`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_RECEIPT_BYTES + 1)
+    except OSError as error:
+        raise ReceiptError(f"the receipt {path} cannot be read: {(error.strerror or 'input error').lower()}") from None
+    if len(data) > MAX_RECEIPT_BYTES:
+        raise ReceiptError(f"the receipt {path} is larger than {MAX_RECEIPT_BYTES // 1024 // 1024} MiB")
+    try:
+        return Receipt.model_validate(decode_json(data))
+    except PlainDataError as error:
+        raise ReceiptError(f"the receipt {path} is damaged: {error.reason}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ReceiptError(f"the receipt {path} is damaged: {place}: {first['msg']}") from None

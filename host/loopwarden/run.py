@@ -1,0 +1,386 @@
+"""One run: from a compiled script to its one end. The first terminal event wins; later ones change nothing.
+
+launched --Ready--> live --result | failure | limit | death | cancel--> ending --> ended
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, assert_never
+
+import structlog
+
+from loopwarden import events
+from loopwarden.broker import Broker, BrokerPorts
+from loopwarden.call_options import DecodedCall
+from loopwarden.checks import run_check
+from loopwarden.clock import Clock, Timer
+from loopwarden.contract import Conclusion, ContractBroken, Facts, ProvenanceBroken, Standing
+from loopwarden.event_log import EventLog
+from loopwarden.failures import Code, Failure, LaunchFailed, ScriptRejected, StartRefused
+from loopwarden.outcome import Outcome
+from loopwarden.plan import Plan
+from loopwarden.providers.program import allowed_environment
+from loopwarden.receipt import Receipt
+from loopwarden.run_record import Ending, RunRecord
+from loopwarden.session import Session
+from loopwarden.slots import AgentSlots
+from loopwarden.worker_process import WorkerProcess
+from loopwarden_engine import messages
+from loopwarden_engine.plain import JsonValue
+from loopwarden_engine.violation import Violation
+
+ResultT = TypeVar("ResultT")
+
+
+class Run(Generic[ResultT]):
+    """A run that began. Leaving it as a context manager cancels it and waits for its end."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        worker: WorkerProcess,
+        *,
+        slots: AgentSlots,
+        clock: Clock,
+        on_end: "Callable[[Run[Any]], None]",
+    ) -> None:
+        self._record = record
+        self._plan: Plan[Any, ResultT] = record.plan
+        self._clock = clock
+        self._on_end = on_end
+        self._log: Any = structlog.get_logger("loopwarden").bind(run_id=record.run_id)
+        self._events = EventLog(record.run_id)
+        self._compiled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._is_live = False
+        self._deadline: Timer | None = None
+        self._finishing: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._finished: asyncio.Future[Outcome[ResultT]] = asyncio.get_running_loop().create_future()
+        self._value: ResultT | None = None
+        self._final_receipt: Receipt | None = None
+        self._session = Session(
+            worker,
+            self._plan.limits,
+            on_message=self._received,
+            on_broken=self._broken,
+            on_drained=lambda: self._broker.drained(),
+        )
+        deployment = self._plan.deployment
+        self._broker = Broker(
+            run_id=record.run_id,
+            limits=self._plan.limits,
+            providers=deployment.providers,
+            default_provider=self._plan.provider,
+            workspace=self._plan.workspace,
+            slots=slots,
+            clock=clock,
+            facts=Facts(opening=self._plan.opening),
+            ports=BrokerPorts(
+                emit=self._emit,
+                reply=self._reply,
+                fail=self._fail,
+                is_stuck=lambda: self._session.is_stuck,
+                check_call=self._check_call,
+            ),
+            keeper=record if deployment.state_folder is not None else None,
+        )
+
+    # ---- for everybody
+
+    @property
+    def id(self) -> str:
+        """The run's id, unique over all hosts."""
+        return self._record.run_id
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the run's receipt and the agents' streams lie; None without a state folder."""
+        return None if self._record.folder is None else self._record.folder.path
+
+    @property
+    def agents_started(self) -> int:
+        """Agents charged so far. Exact at every moment."""
+        return self._broker.facts.agents_started
+
+    @property
+    def is_over(self) -> bool:
+        """True once `wait()` would return at once."""
+        return self._finished.done()
+
+    def receipt(self) -> Receipt:
+        """The receipt as things stand now."""
+        if self._final_receipt is not None:
+            return self._final_receipt
+        receipt = self._record.receipt(self._broker)
+        if self.is_over:
+            self._final_receipt = receipt
+        return receipt
+
+    def events(self, after: int = 0) -> AsyncIterator[events.Event]:
+        """Events with a number above `after`, as they come, until `runEnded`. Many may read; nobody is waited for."""
+        return self._events.read(after)
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Fix the outcome as cancelled and kill the worker, now. The first reason wins; after the end it is a no-op."""
+        if self._record.ending is not None:
+            if self._checking is not None:
+                self._checking.cancel()
+            return
+        self._decide(
+            Ending(
+                stop_reason="cancelled",
+                failure=Failure(code=Code.CANCELLED, message=f"the run was cancelled: {reason}"),
+            )
+        )
+
+    async def wait(self) -> Outcome[ResultT]:
+        """Wait for the end. Never raises for what happened in the run; cancelling the waiter leaves the run alone."""
+        return await asyncio.shield(self._finished)
+
+    async def __aenter__(self) -> Self:
+        """The run itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel the run unless it is over, and wait for its end."""
+        self.cancel("the run was left")
+        await self.wait()
+
+    # ---- begin
+
+    async def launch(self) -> None:
+        """Let the worker compile the script. Raises `StartRefused`; then nothing of the run is left. For Host alone."""
+        self._session.start(self._plan.script.source, self._plan.script_args)
+        deadline = self._clock.call_later(self._plan.limits.run_deadline_seconds, self._deadline_passed)
+        try:
+            summary = await self._compiled
+            # Only now: a run that could not begin leaves no folder.
+            self._record.make_folder()
+        except BaseException:
+            deadline.cancel()
+            self._session.close()
+            await self._session.gone()
+            raise
+        self._session.compiled()
+        self._deadline = deadline
+        self._is_live = True
+        self._record.write(self._broker, now=True)
+        self._log.info("run started", script=self._plan.script.name, summary=summary)
+        self._emit(
+            events.RunStarted,
+            script=self._plan.script.name,
+            max_total_agents=self._plan.limits.max_total_agents,
+        )
+        # Not at once: who just got the run may still cancel it before any of the script's body ran.
+        asyncio.get_running_loop().call_soon(self._go)
+
+    def _go(self) -> None:
+        if self._record.ending is None:
+            self._session.go()
+
+    # ---- what comes from the worker
+
+    def _received(self, message: messages.FromWorker) -> None:
+        try:
+            self._handle(message)
+        except Exception as error:
+            self._log.error("a message of the worker could not be handled", exc_info=error)
+            kind = type(message).__name__
+            what = (
+                f"the host failed at a {kind} message with {type(error).__name__}; please report this mistake of ours"
+            )
+            self._fail(Failure(code=Code.PROTOCOL, message=what))
+
+    def _handle(self, message: messages.FromWorker) -> None:
+        match message:
+            case messages.Call():
+                self._broker.accept(message)
+            case messages.Phase(title=title):
+                self._broker.phase = title
+                self._emit(events.Phase, title=title)
+            case messages.Log(message=text):
+                self._emit(events.Log, message=text)
+            case messages.ItemFailed():
+                self._emit(
+                    events.ItemFailed,
+                    combinator=message.key,
+                    index=message.index,
+                    line=message.line or None,
+                    message=message.message,
+                )
+            case messages.Result(value=value):
+                self._accept_result(value)
+            case messages.Fatal(code=code, message=text, line=line):
+                self._fail(Failure(code=Code(code), message=text, line=line or None))
+            case messages.Failed(code=failed_code, message=text, lines=lines):
+                details = {"lines": list(lines)} if len(lines) > 1 else {}
+                line_or_none = lines[-1] if lines else None
+                self._fail(Failure(code=Code(failed_code), message=text, line=line_or_none, details=details))
+            case messages.Ready(summary=summary):
+                self._compiled.set_result(summary)
+            case messages.Rejected(violations=violations):
+                self._refuse(_rejection(self._plan.script.name, violations))
+            case messages.Idle():
+                pass
+            case _:
+                assert_never(message)
+
+    def _broken(self, failure: Failure) -> None:
+        if self._is_live:
+            self._fail(failure)
+            return
+        worker = self._session.worker
+        refusal: StartRefused | None = worker.refusal() if worker.exited.done() else None
+        if refusal is None and failure.code is Code.PROTOCOL:
+            refusal = LaunchFailed(failure.message)
+        if refusal is None:
+            name = self._plan.script.name
+            refusal = ScriptRejected(f"the script {name!r} could not be compiled: {failure.message}")
+        self._refuse(refusal)
+
+    def _refuse(self, refusal: StartRefused) -> None:
+        if not self._compiled.done():
+            self._compiled.set_exception(refusal)
+
+    def _reply(self, seq: int, value: JsonValue) -> None:
+        self._session.reply(seq, value, more_may_follow=self._broker.has_live_agents)
+
+    def launcher_lost(self) -> None:
+        """The launcher died, and the worker with it. For Host alone."""
+        message = "the launcher process died, and with it the worker of this run; start the run again"
+        if self._is_live:
+            self._fail(Failure(code=Code.WORKER_LOST, message=message))
+        else:
+            self._refuse(LaunchFailed(message))
+
+    # ---- the contract
+
+    def _check_call(self, call: DecodedCall) -> None:
+        contract = self._plan.script.contract
+        try:
+            contract.check_call(self._plan.args, call.facts, self._broker.facts)
+        except ContractBroken:
+            raise
+        except Exception as error:
+            self._log.error("the contract failed", exc_info=error)
+            raise ContractBroken(_contract_mistake(error)) from None
+
+    def _accept_result(self, value: JsonValue) -> None:
+        contract = self._plan.script.contract
+        try:
+            result = contract.decode_result(self._plan.args, value, self._broker.facts)
+            conclusion = contract.conclusion(self._plan.args, result)
+        except ContractBroken as broken:
+            self._fail(Failure(code=Code.CONTRACT, message=str(broken)))
+        except ProvenanceBroken as broken:
+            self._fail(Failure(code=Code.PROVENANCE, message=str(broken)))
+        except Exception as error:
+            self._log.error("the contract failed", exc_info=error)
+            self._fail(Failure(code=Code.CONTRACT, message=_contract_mistake(error)))
+        else:
+            self._value = result
+            self._decide(Ending(stop_reason="completed", result=value, conclusion=conclusion))
+
+    # ---- the end
+
+    def _deadline_passed(self) -> None:
+        seconds = self._plan.limits.run_deadline_seconds
+        message = f"the run took longer than runDeadlineSeconds allows, {seconds:g} s"
+        if self._is_live:
+            self._fail(Failure(code=Code.DEADLINE, message=message))
+        else:
+            self._refuse(LaunchFailed(message))
+
+    def _fail(self, failure: Failure) -> None:
+        if not self._is_live:
+            self._refuse(LaunchFailed(failure.message))
+            return
+        self._decide(Ending(stop_reason="error", failure=failure))
+
+    def _decide(self, ending: Ending) -> None:
+        if self._record.ending is not None:
+            return
+        self._record.ending = ending
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._session.close()
+        self._broker.stop()
+        self._finishing = asyncio.get_running_loop().create_task(self._finish(ending))
+
+    async def _finish(self, ending: Ending) -> None:
+        await self._broker.ended()
+        await self._session.gone()
+        conclusion = ending.conclusion
+        if conclusion is not None and conclusion.standing is Standing.COMPLETE and self._plan.checks:
+            self._checking = asyncio.get_running_loop().create_task(self._run_checks())
+            await asyncio.wait([self._checking])
+        self._record.ended_at = time.time()
+        self._emit(
+            events.RunEnded,
+            stop_reason=ending.stop_reason,
+            failure=ending.failure,
+            agents_started=self.agents_started,
+        )
+        self._record.write(self._broker, now=True)
+        if self._record.folder is not None:
+            self._record.folder.close()
+        self._log.info("run ended", stop_reason=ending.stop_reason, agents_started=self.agents_started)
+        self._finished.set_result(self._outcome(ending, conclusion))
+        self._on_end(self)
+
+    async def _run_checks(self) -> None:
+        assert self._plan.workspace is not None
+        limits = self._plan.limits
+        for check in self._plan.checks:
+            record = await run_check(
+                check,
+                workspace=self._plan.workspace,
+                timeout_seconds=limits.check_timeout_seconds,
+                grace_seconds=limits.agent_grace_seconds,
+                max_output_bytes=limits.max_output_bytes,
+                env=allowed_environment(os.environ, (), {}),
+            )
+            self._record.checks.append(record)
+        # Only now: checks that were cancelled midway verify nothing.
+        self._record.verified = all(record.exit == 0 for record in self._record.checks)
+
+    def _outcome(self, ending: Ending, conclusion: Conclusion | None) -> Outcome[ResultT]:
+        return Outcome(
+            run_id=self.id,
+            stop_reason=ending.stop_reason,
+            value=self._value if ending.stop_reason == "completed" else None,
+            failure=ending.failure,
+            agents_started=self.agents_started,
+            verified=self._record.verified,
+            conclusion=conclusion,
+            receipt_source=self.receipt,
+        )
+
+    def _emit(self, kind: Any, **content: Any) -> None:
+        self._events.emit(kind, **content)
+        if kind is events.AgentEnded:
+            self._record.write(self._broker, now=False)
+
+
+def _rejection(name: str, violations: tuple[Violation, ...]) -> ScriptRejected:
+    first = violations[0]
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    rows = [
+        {"line": v.line, "column": v.column, "rule": v.rule, "message": v.message, "hint": v.hint} for v in violations
+    ]
+    hint = f"; {first.hint}" if first.hint else ""
+    return ScriptRejected(
+        f"the script {name!r} is refused: line {first.line}: {first.message}{hint}{more}",
+        line=first.line,
+        details={"violations": rows},
+    )
+
+
+def _contract_mistake(error: Exception) -> str:
+    return f"the contract itself failed with {type(error).__name__}: {error}; its author has to mend it"

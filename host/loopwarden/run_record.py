@@ -1,0 +1,186 @@
+"""What a run leaves for people: its receipt, and on disk the prompt and output of every agent."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from loopwarden.broker import Agent, Broker
+from loopwarden.contract import Conclusion
+from loopwarden.failures import Code, Failure, InvalidRequest
+from loopwarden.plan import Plan
+from loopwarden.receipt import AgentRecord, CheckRecord, FailureRecord, Receipt, StopReason
+from loopwarden.run_folder import RunFolder, RunFolderError, agent_folder_name
+
+_WRITE_EVERY_SECONDS: Final = 1.0
+_MAX_PROBLEMS: Final = 20
+
+_DECIDED_BY: Final[Mapping[Code, str]] = {
+    Code.SCRIPT_ERROR: "the script failed",
+    Code.INVALID_ARGUMENT: "the host: the script misused a hook",
+    Code.UNSUPPORTED_OPTION: "the host: the script misused a hook",
+    Code.UNSUPPORTED_SCHEMA: "the host: the script misused a hook",
+    Code.AGENT_CAP: "the host: a limit",
+    Code.ITEM_CAP: "the host: a limit",
+    Code.AGENT_START: "the provider",
+    Code.AGENT_RESULT: "the provider",
+    Code.CPU_LIMIT: "the host: a limit",
+    Code.MEMORY_LIMIT: "the host: a limit",
+    Code.NARRATION_LIMIT: "the host: a limit",
+    Code.DEADLINE: "the host: a limit",
+    Code.CANCELLED: "the operator",
+    Code.WORKER_LOST: "the machine: the worker died",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """How a run ended, as decided by the first terminal event."""
+
+    stop_reason: StopReason
+    failure: Failure | None = None
+    result: Any = None
+    conclusion: Conclusion | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecord:
+    """Collects what the receipt of one run needs, and keeps its folder. Disk trouble becomes a line in the receipt."""
+
+    run_id: str
+    plan: Plan[Any, Any]
+    walls: Mapping[str, str]
+    started_at: float
+    folder: RunFolder | None = None
+    ending: Ending | None = None
+    ended_at: float | None = None
+    checks: list[CheckRecord] = field(default_factory=list)
+    verified: bool | None = None
+    problems: list[str] = field(default_factory=list)
+    _written_at: float = 0.0
+
+    def make_folder(self) -> None:
+        """Make the run's folder, if anything is kept on disk. Raises `InvalidRequest`."""
+        state_folder = self.plan.deployment.state_folder
+        if state_folder is not None:
+            try:
+                self.folder = RunFolder.create(state_folder, self.run_id)
+            except RunFolderError as error:
+                raise InvalidRequest(str(error)) from None
+
+    # ---- Keeper, for the broker
+
+    def agent_folder(self, seq: int) -> Path | None:
+        """A private folder for the agent; None when there is no disk to keep it on."""
+        made: list[Path] = []
+        self._try(lambda folder: made.append(folder.agent_folder(seq)))
+        return made[0] if made else None
+
+    def keep_prompt(self, seq: int, prompt: str) -> None:
+        """Keep what the agent was asked."""
+        self._try(lambda folder: folder.write_prompt(seq, prompt))
+
+    def keep_output(self, seq: int, output: str) -> None:
+        """Keep what the agent answered, unless its provider kept more."""
+        self._try(lambda folder: folder.write_output(seq, output))
+
+    def _try(self, write: Callable[[RunFolder], None]) -> None:
+        if self.folder is None:
+            return
+        try:
+            write(self.folder)
+        except RunFolderError as error:
+            if len(self.problems) < _MAX_PROBLEMS:
+                self.problems.append(str(error))
+
+    # ---- the receipt
+
+    def write(self, broker: Broker, *, now: bool) -> None:
+        """Write the receipt; unless `now`, at most once a second."""
+        if self.folder is None:
+            return
+        moment = time.monotonic()
+        if now or moment - self._written_at >= _WRITE_EVERY_SECONDS:
+            self._written_at = moment
+            receipt = self.receipt(broker)
+            self._try(lambda folder: folder.write_receipt(receipt))
+
+    def receipt(self, broker: Broker) -> Receipt:
+        """The receipt as things stand."""
+        plan, ending = self.plan, self.ending
+        contract = plan.script.contract
+        conclusion = ending.conclusion if ending is not None else None
+        handoff = contract.last_handoff(plan.args, broker.facts.deliveries)
+        if handoff is None and plan.opening is not None:
+            handoff = plan.opening.handoff
+        # Every value below is the host's own, so the checks of reading a receipt back are not repeated.
+        return Receipt.model_construct(
+            format=1,
+            run_id=self.run_id,
+            script=plan.script.name,
+            script_digest=plan.script.digest,
+            workspace=None if plan.workspace is None else str(plan.workspace),
+            provider=plan.provider,
+            args=contract.args_json(plan.args),
+            limits=_camel(asdict(plan.limits)),
+            walls=dict(self.walls),
+            settings_digest=plan.deployment.settings_digest,
+            continues=None if plan.opening is None else plan.opening.run_id,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            stop_reason=None if self.ended_at is None or ending is None else ending.stop_reason,
+            standing=None if conclusion is None else conclusion.standing.value,
+            sentence=None if conclusion is None else conclusion.sentence,
+            result=None if ending is None else ending.result,
+            failure=_failure_record(ending),
+            verified=self.verified,
+            checks=list(self.checks),
+            agents_started=broker.facts.agents_started,
+            attempts=sum(agent.attempts for agent in broker.agents),
+            agents=[self._agent(agent) for agent in broker.agents if agent.started_at is not None],
+            last_handoff=handoff,
+            decided_by=_decided_by(ending),
+            problems=list(self.problems),
+        )
+
+    def _agent(self, agent: Agent) -> AgentRecord:
+        return AgentRecord.model_construct(
+            seq=agent.seq,
+            key=agent.call.written.key,
+            digest=agent.call.digest,
+            label=agent.call.label,
+            phase=agent.call.facts.phase,
+            provider=agent.provider_name,
+            outcome=None if agent.outcome is None else agent.outcome.value,
+            reason=agent.reason,
+            seconds=None if agent.seconds is None else round(agent.seconds, 6),
+            attempts=agent.attempts,
+            notes=list(agent.notes),
+            folder=None if self.folder is None else agent_folder_name(agent.seq),
+        )
+
+
+def _failure_record(ending: Ending | None) -> FailureRecord | None:
+    if ending is None or ending.failure is None:
+        return None
+    failure = ending.failure
+    return FailureRecord(
+        code=failure.code.value, message=failure.message, line=failure.line, details=dict(failure.details)
+    )
+
+
+def _decided_by(ending: Ending | None) -> str | None:
+    if ending is None:
+        return None
+    if ending.failure is None:
+        return "the script; its result was accepted by the contract"
+    return _DECIDED_BY.get(ending.failure.code, "the host: what came from the worker was refused")
+
+
+def _camel(fields: Mapping[str, int | float]) -> dict[str, int | float]:
+    shown: dict[str, int | float] = {}
+    for name, value in fields.items():
+        head, *rest = name.split("_")
+        shown[head + "".join(part.capitalize() for part in rest)] = value
+    return shown

@@ -1,0 +1,60 @@
+"""The language and escape corpora against the language wall alone, in this process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_TESTS = Path(__file__).parents[2]
+# What these expect is the work of the value boundary, not of the language: nested too deep, an unsafe integer.
+_OF_THE_BOUNDARY = {"recursion-06", "values-05"}
+
+
+def _cases(path: str) -> list[dict[str, Any]]:
+    lines = (_TESTS / path).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+_LANGUAGE = [case for case in _cases("conformance/language.jsonl") if case["id"] not in _OF_THE_BOUNDARY]
+# Cases that end by a limit, and those whose damage only a host can see, run in confined workers (tests/escape).
+_ESCAPES = [
+    case
+    for case in _cases("escape/escapes.jsonl")
+    if case["expect"] in ("rejected", "harmless") and "agent(" not in case["source"] and case.get("must_not") != "True"
+]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in _LANGUAGE])
+def test_language_case(case: dict[str, Any], run: Any) -> None:
+    """The value with its types, or the code, line and text of the error."""
+    ending = run(case["source"], case["args"], case["agent_replies"])
+    variants = case["expect"].get("either", [case["expect"]])
+    assert any(_matches(case, variant, ending) for variant in variants), ending
+
+
+def _matches(case: dict[str, Any], expected: dict[str, Any], ending: Any) -> bool:
+    if "value" in expected:
+        plain = not ending.violations and ending.fault is None
+        return plain and json.dumps(ending.value, sort_keys=True) == json.dumps(expected["value"], sort_keys=True)
+    contained = case.get("error_contains", "")
+    if expected["error_code"] == "SCRIPT_REJECTED":
+        lines = [violation.line for violation in ending.violations]
+        return expected.get("line", lines[0]) in lines and contained in " ".join(map(str, ending.violations))
+    if ending.fault is None:
+        return False
+    lines = [expected.get("line", ending.fault.line)]
+    return ending.fault.line in lines and contained in f"{ending.fault.type_name}: {ending.fault.message}"
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in _ESCAPES])
+def test_escape_case(case: dict[str, Any], run: Any) -> None:
+    """Refused before the run where it must be; otherwise the attack must not have worked."""
+    pad = case.get("pad")
+    source = case["source"].replace(pad["token"], pad["char"] * pad["count"]) if pad else case["source"]
+    ending = run(source, case.get("args"))
+    if case["expect"] == "rejected":
+        assert ending.violations
+        assert all(violation.hint and violation.line >= 1 for violation in ending.violations)
+    elif not ending.violations and ending.fault is None:
+        assert not eval(case["must_not"], {"v": ending.value})
