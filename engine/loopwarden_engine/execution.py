@@ -49,11 +49,11 @@ def execute(compiled: CompiledScript, start: Start, channel: Channel) -> None:
 
 def _ending(compiled: CompiledScript, namespace: dict[str, object], start: Start, hooks: Hooks) -> bytes:
     try:
-        exec(compiled.code, namespace)
+        exec(compiled.code, namespace)  # noqa: S102 -- this is what a worker is for; the walls stand around it
         main = namespace["main"]
         hooks.opened = True
         value = main(start.args)  # type: ignore[operator]
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 -- whatever a script raises ends the run, typed
         return encode_from_worker(_failed(error))
     return _result(value, start.max_frame_bytes)
 
@@ -64,7 +64,7 @@ def _result(value: object, max_frame_bytes: int) -> bytes:
         payload = encode_from_worker(Result(copied))
     except PlainDataError as error:
         return encode_from_worker(Failed("RESULT_INVALID", str(error)[:MAX_MESSAGE_CHARS], ()))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 -- whatever a script raises ends the run, typed
         return encode_from_worker(_failed(error))
     if len(payload) > max_frame_bytes:
         message = f"result: the value takes {len(payload)} bytes; at most {max_frame_bytes} can be returned"

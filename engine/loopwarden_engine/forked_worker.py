@@ -62,7 +62,7 @@ class ForkedWorker(ForkProcess):  # type: ignore[misc]
         self._launcher_pid = os.getpid()
 
     @staticmethod
-    def _Popen(process_obj: Any) -> Popen:
+    def _Popen(process_obj: Any) -> Popen:  # noqa: N802 -- the name is multiprocess's
         return _WatchedPopen(process_obj)
 
     def live(self) -> NoReturn:

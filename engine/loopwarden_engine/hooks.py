@@ -92,7 +92,7 @@ class Hooks:
         if len(payload) > self._max_frame_bytes:
             self._fatal(
                 "INVALID_ARGUMENT",
-                f"agent(): the prompt and its options take {len(payload)} bytes; at most {self._max_frame_bytes} can be sent",
+                f"agent(): prompt and options take {len(payload)} bytes; at most {self._max_frame_bytes} can be sent",
             )
         self._calls = call_id
         self._channel.put_encoded(payload)
@@ -143,7 +143,7 @@ class Hooks:
             def run() -> None:
                 try:
                     results[index] = work()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 -- whatever an item raises makes the item None
                     self._item_failed(key, index, error)
 
             return run
@@ -235,7 +235,7 @@ def _all_stages(stages: "tuple[Callable[..., object], ...]", item: object, index
 
 def script_line() -> int:
     """The line of the script that runs now, 0 when there is none."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # noqa: SLF001 -- the only way to learn the line without raising
     while True:
         code: CodeType = frame.f_code
         if code.co_filename == SCRIPT_FILENAME:

@@ -1,7 +1,7 @@
 """The messages of the wire: a closed union each way, as frozen records, with their strict JSON form.
 
-A worker's bytes are hostile: `decode_from_worker` accepts exactly the keys and types below and nothing else. Field names
-are camelCase on the wire (design section 2). Whether a message is legal at its moment is protocol.py's business.
+A worker's bytes are hostile: `decode_from_worker` accepts exactly the keys and types below and nothing else. Field
+names are camelCase on the wire (design section 2). Whether a message is legal at its moment is protocol.py's business.
 """
 
 from collections.abc import Callable
@@ -159,7 +159,7 @@ _IDLE_START: Final = b'{"type":"idle","consumed":'
 _IDLE_DIGITS: Final = 12
 
 
-def encode_from_worker(message: FromWorker) -> bytes:
+def encode_from_worker(message: FromWorker) -> bytes:  # noqa: PLR0911 -- one arm per message type
     """The JSON form of a worker's message."""
     match message:
         case Call(id=number, key=key, line=line, prompt=prompt, options=options):
@@ -268,7 +268,7 @@ def _decode(data: bytes) -> JsonObject:
 
 def _exact(body: JsonObject, keys: set[str]) -> None:
     if body.keys() != keys:
-        wrong = sorted(body.keys() ^ keys)[0]
+        wrong = min(body.keys() ^ keys)
         raise MessageError(f"the key {wrong[:40]!r} is {'missing' if wrong in keys else 'not part of the message'}")
 
 

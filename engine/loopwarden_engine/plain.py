@@ -10,7 +10,7 @@ import json
 import math
 from typing import Final, NoReturn, TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
 
 MAX_DEPTH: Final = 64
@@ -192,7 +192,7 @@ def decode_json(data: bytes | str) -> JsonValue:
         raise PlainDataError("JSON", f"nested more than {MAX_DEPTH} deep") from None
     except ValueError as error:
         raise PlainDataError("JSON", str(error)) from None
-    # Only an escape can bring in a lone surrogate through UTF-8, and only brackets can nest: most texts skip the checks.
+    # Only an escape brings in a lone surrogate through UTF-8, and only brackets nest: most texts skip the checks.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
         raise PlainDataError("JSON", f"nested more than {MAX_DEPTH} deep")
     if "\\u" in text or not isinstance(data, bytes):

@@ -69,8 +69,8 @@ LEGAL_MOVES: Final[dict[State, dict[type[FromWorker], State]]] = {
 class HostProtocol:
     """One conversation, seen from the host.
 
-    `receive(data)` adds what the socket brought; `next_message()` gives one message or None. The `send_*` methods return
-    the bytes to write. `ValueError` from a `send_*` method is our own mistake, not the worker's.
+    `receive(data)` adds what the socket brought; `next_message()` gives one message or None. The `send_*` methods
+    return the bytes to write. `ValueError` from a `send_*` method is our own mistake, not the worker's.
     """
 
     __slots__ = (

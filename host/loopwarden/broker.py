@@ -226,7 +226,7 @@ class Broker:
                 self._end_fault(agent, Code.AGENT_RESULT, "the provider cancelled its own call")
             else:
                 self._end_stopped(agent)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
             self._end_fault(agent, Code.AGENT_RESULT, f"it raised {type(error).__name__}: {error}")
         else:
             self._keep(agent, text)

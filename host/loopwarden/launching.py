@@ -93,7 +93,7 @@ class Launcher:
                 "Loopwarden confines scripts with Linux kernel features; run it on Linux, in a container if need be."
             )
         launcher = cls._spawn(on_lost, command)
-        await launcher._come_up(allow_weak_confinement=allow_weak_confinement)
+        await launcher._come_up(allow_weak_confinement=allow_weak_confinement)  # noqa: SLF001 -- its own class
         return launcher
 
     async def _come_up(self, *, allow_weak_confinement: bool) -> None:

@@ -76,7 +76,8 @@ class Limits:
             ceiling = getattr(self, name)
             if value > ceiling:
                 raise InvalidRequest(
-                    f"{name} {value} is above the ceiling of this deployment, {ceiling}; ask for at most {ceiling}, or have the operator raise it",
+                    f"{name} {value} is above the ceiling of this deployment, {ceiling}; "
+                    "ask for less, or have the operator raise it",
                     details={"limit": name, "asked": value, "ceiling": ceiling},
                 )
             changes[name] = value

@@ -99,7 +99,7 @@ def _check_source(script: Script[Any, Any], limits: Limits) -> None:
         raise ScriptRejected(f"the script {script.name!r} is not Unicode text: it holds a lone surrogate") from None
     if size > limits.max_source_bytes:
         raise ScriptRejected(
-            f"the script {script.name!r} has {size} bytes; at most {limits.max_source_bytes} are allowed (maxSourceBytes)"
+            f"the script {script.name!r} has {size} bytes; maxSourceBytes allows {limits.max_source_bytes}"
         )
 
 

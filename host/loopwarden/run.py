@@ -67,7 +67,7 @@ class Run(Generic[ResultT]):
             self._plan.limits,
             on_message=self._received,
             on_broken=self._broken,
-            on_drained=lambda: self._broker.drained(),
+            on_drained=self._drained,
         )
         deployment = self._plan.deployment
         self._broker = Broker(
@@ -189,7 +189,7 @@ class Run(Generic[ResultT]):
     def _received(self, message: messages.FromWorker) -> None:
         try:
             self._handle(message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
             self._log.error("a message of the worker could not be handled", exc_info=error)
             kind = type(message).__name__
             what = (
@@ -251,6 +251,9 @@ class Run(Generic[ResultT]):
     def _reply(self, seq: int, value: JsonValue) -> None:
         self._session.reply(seq, value, more_may_follow=self._broker.has_live_agents)
 
+    def _drained(self) -> None:
+        self._broker.drained()
+
     def launcher_lost(self) -> None:
         """The launcher died, and the worker with it. For Host alone."""
         message = "the launcher process died, and with it the worker of this run; start the run again"
@@ -267,7 +270,7 @@ class Run(Generic[ResultT]):
             contract.check_call(self._plan.args, call.facts, self._broker.facts)
         except ContractBroken:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
             self._log.error("the contract failed", exc_info=error)
             raise ContractBroken(_contract_mistake(error)) from None
 
@@ -280,7 +283,7 @@ class Run(Generic[ResultT]):
             self._fail(Failure(code=Code.CONTRACT, message=str(broken)))
         except ProvenanceBroken as broken:
             self._fail(Failure(code=Code.PROVENANCE, message=str(broken)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
             self._log.error("the contract failed", exc_info=error)
             self._fail(Failure(code=Code.CONTRACT, message=_contract_mistake(error)))
         else:

@@ -143,7 +143,7 @@ class Dialect:
         else:
             _require(translated, {"anyOf": [{"const": option, **_exact(option)} for option in value]})
 
-    def _const(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:
+    def _const(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:  # noqa: ARG002 -- a handler
         _require(translated, {"const": value, **_exact(value)})
 
     def _branches(self, keyword: str) -> Handler:

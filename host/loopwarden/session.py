@@ -118,7 +118,7 @@ class Session:
         except ProtocolBreach as breach:
             self._break(
                 Code.PROTOCOL,
-                f"the worker broke the protocol: {breach}. The run was ended; the script or its interpreter was hijacked",
+                f"the worker broke the protocol: {breach}. The script or its interpreter was hijacked",
             )
 
     def _closed(self) -> None:

@@ -58,7 +58,7 @@ INVISIBLE_RANGES: Final[Ranges] = (
     (0xE0001, 0xE0001),
     (0xE0020, 0xE007F),
 )
-"""Cc, Cf, Zs, Zl and Zp as of Unicode 15.1, with U+034F, 115F, 1160, 17B4-17B5, 180B-180F, 2800, 3164, FE00-FE0F, FFA0."""
+"""Cc, Cf, Zs, Zl, Zp as of Unicode 15.1, with U+034F, 115F, 1160, 17B4-17B5, 180B-180F, 2800, 3164, FE00-FE0F, FFA0."""
 
 REFUSED_RANGES: Final[Ranges] = ((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xD800, 0xDFFF))
 """Control characters but tab and line feed, and surrogates, which are no text."""

@@ -3,6 +3,8 @@
 import inspect
 import types
 
+import pytest
+
 import loopwarden
 import loopwarden_engine
 from loopwarden import failures
@@ -67,9 +69,5 @@ def test_hooks_outside_of_a_run_explain_themselves() -> None:
     """The names that the sandbox resolves, typed for editors."""
     for name in hook_rules.HOOK_NAMES:
         hook = getattr(loopwarden_engine, name)
-        try:
+        with pytest.raises(loopwarden_engine.HookUnavailableError, match="loopwarden run"):
             hook("x")
-        except loopwarden_engine.HookUnavailableError as error:
-            assert "loopwarden run" in str(error)
-        else:
-            raise AssertionError(name)

@@ -248,9 +248,8 @@ def test_streams_that_are_closed_full_or_left_give_no_traceback(home: Home) -> N
     full = shell(home, "LOOPWARDEN runs > /dev/full")
     assert (full.returncode, full.stderr) == (1, "loopwarden: the output cannot be written: no space left on device\n")
     left = shell(home, f"{run} -- {agent} | true")
-    assert (
-        left.stderr.splitlines()[-1] == "#1 Ralph round 1 completed after " + left.stderr.split("after ")[-1].rstrip()
-    )
+    assert "#1 Ralph round 1 completed" in left.stderr
+    assert "Traceback" not in left.stderr
     closed = shell(home, f"{run} --check true -- {agent} <&- >&- 2>&-")
     assert (closed.returncode, closed.stdout, closed.stderr) == (0, "", "")
     no_input = shell(home, f"{run.replace('--objective x', '--objective -')} -- {agent} <&-")

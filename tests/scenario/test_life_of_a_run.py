@@ -110,19 +110,74 @@ async def close_host(host: Host, run: Run[Any]) -> None:
     await host.close()
 
 
+CAP_INSIDE = """
+def main(args):
+    try:
+        return parallel([lambda: agent("p")] * 5)
+    except BaseException:
+        return "caught"
+"""
+MEMORY = """
+def main(args):
+    x = []
+    while True:
+        x.append("a" * 1000000 + str(len(x)))
+"""
+FAN_OUT = "def main(args):\n    return parallel([lambda: agent('p')] * 3)\n"
+SPIN = """
+def main(args):
+    log("spinning")
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+"""
 AGENT = "def main(args):\n    return agent('p')\n"
 STOPS: dict[str, tuple[str, Reply, Poke, str | Code, int]] = {
     "return": ("def main(args):\n    return agent('p')\n", prompt_reply, nothing, "completed", 1),
-    "script error": ("def main(args):\n    agent('p')\n    return 1 / 0\n", prompt_reply, nothing, Code.SCRIPT_ERROR, 1),
-    "invalid argument": ("def main(args):\n    agent('p')\n    agent('')\n", prompt_reply, nothing, Code.INVALID_ARGUMENT, 1),
-    "unsupported option": ("def main(args):\n    agent('p', retries=3)\n", prompt_reply, nothing, Code.UNSUPPORTED_OPTION, 0),
-    "unsupported schema": (
-        "def main(args):\n    agent('p', schema={'type': 'array'})\n", prompt_reply, nothing, Code.UNSUPPORTED_SCHEMA, 0,
+    "script error": (
+        "def main(args):\n    agent('p')\n    return 1 / 0\n",
+        prompt_reply,
+        nothing,
+        Code.SCRIPT_ERROR,
+        1,
     ),
-    "agent cap": ("def main(args):\n    for i in range(9):\n        agent('p')\n", prompt_reply, nothing, Code.AGENT_CAP, 3),
+    "invalid argument": (
+        "def main(args):\n    agent('p')\n    agent('')\n",
+        prompt_reply,
+        nothing,
+        Code.INVALID_ARGUMENT,
+        1,
+    ),
+    "unsupported option": (
+        "def main(args):\n    agent('p', retries=3)\n",
+        prompt_reply,
+        nothing,
+        Code.UNSUPPORTED_OPTION,
+        0,
+    ),
+    "unsupported schema": (
+        "def main(args):\n    agent('p', schema={'type': 'array'})\n",
+        prompt_reply,
+        nothing,
+        Code.UNSUPPORTED_SCHEMA,
+        0,
+    ),
+    "agent cap": (
+        "def main(args):\n    for i in range(9):\n        agent('p')\n",
+        prompt_reply,
+        nothing,
+        Code.AGENT_CAP,
+        3,
+    ),
     "agent cap inside parallel inside try": (
-        "def main(args):\n    try:\n        return parallel([lambda: agent('p')] * 5)\n    except BaseException:\n"
-        "        return 'caught'\n", never, nothing, Code.AGENT_CAP, 3,
+        CAP_INSIDE,
+        never,
+        nothing,
+        Code.AGENT_CAP,
+        3,
     ),
     "item cap": ("def main(args):\n    parallel([lambda: 1] * 6)\n", prompt_reply, nothing, Code.ITEM_CAP, 0),
     "start refused by provider": (AGENT, cannot_start, nothing, Code.AGENT_START, 1),
@@ -130,21 +185,42 @@ STOPS: dict[str, tuple[str, Reply, Poke, str | Code, int]] = {
     "provider breaks": (AGENT, breaks, nothing, Code.AGENT_RESULT, 1),
     "provider returns nothing": (AGENT, no_reply, nothing, Code.AGENT_RESULT, 1),
     "result is no data": ("def main(args):\n    return {'a': {1, 2}}\n", prompt_reply, nothing, Code.RESULT_INVALID, 0),
-    "cancel before go": ("def main(args):\n    log('ran')\n    while True:\n        pass\n", prompt_reply, cancel_now, Code.CANCELLED, 0),
-    "cancel while spinning": (
-        "def main(args):\n    log('spinning')\n    while True:\n        try:\n            while True:\n                pass\n"
-        "        except BaseException:\n            pass\n", prompt_reply, cancel_spinning, Code.CANCELLED, 0,
+    "cancel before go": (
+        "def main(args):\n    log('ran')\n    while True:\n        pass\n",
+        prompt_reply,
+        cancel_now,
+        Code.CANCELLED,
+        0,
     ),
-    "cancel while agents run": ("def main(args):\n    return parallel([lambda: agent('p')] * 3)\n", never, cancel_with_agents, Code.CANCELLED, 3),
+    "cancel while spinning": (
+        SPIN,
+        prompt_reply,
+        cancel_spinning,
+        Code.CANCELLED,
+        0,
+    ),
+    "cancel while agents run": (FAN_OUT, never, cancel_with_agents, Code.CANCELLED, 3),
     "cancel with a stubborn provider": (AGENT, stubborn, cancel_with_agents, Code.CANCELLED, 1),
     "cpu limit": ("def main(args):\n    while True:\n        pass\n", prompt_reply, nothing, Code.CPU_LIMIT, 0),
-    "cpu limit in the module body": ("while True:\n    pass\ndef main(args):\n    return 1\n", prompt_reply, nothing, Code.CPU_LIMIT, 0),
-    "memory limit": ("def main(args):\n    x = []\n    while True:\n        x.append('a' * 1000000 + str(len(x)))\n", prompt_reply, nothing, Code.MEMORY_LIMIT, 0),
-    "narration limit": ("def main(args):\n    for i in range(99):\n        log('x')\n", prompt_reply, nothing, Code.NARRATION_LIMIT, 0),
+    "cpu limit in the module body": (
+        "while True:\n    pass\ndef main(args):\n    return 1\n",
+        prompt_reply,
+        nothing,
+        Code.CPU_LIMIT,
+        0,
+    ),
+    "memory limit": (MEMORY, prompt_reply, nothing, Code.MEMORY_LIMIT, 0),
+    "narration limit": (
+        "def main(args):\n    for i in range(99):\n        log('x')\n",
+        prompt_reply,
+        nothing,
+        Code.NARRATION_LIMIT,
+        0,
+    ),
     "worker killed": (AGENT, never, kill_worker, Code.WORKER_LOST, 1),
     "launcher killed": (AGENT, never, kill_launcher, Code.WORKER_LOST, 1),
     "host closed": (AGENT, never, close_host, Code.CANCELLED, 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", STOPS)

@@ -1,6 +1,6 @@
 """Plain data: what crosses a boundary, and the path of what does not."""
 
-import datetime
+import datetime as dt
 import math
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_tuples_are_taken_as_lists() -> None:
     ("value", "message"),
     [
         (
-            {"items": [0, 1, 2, {"when": datetime.datetime(2026, 1, 1)}]},
+            {"items": [0, 1, 2, {"when": dt.datetime(2026, 1, 1)}]},
             "result.items[3].when: datetime is not JSON data",
         ),
         (MAX_SAFE_INTEGER + 1, "result: the integer is outside of +-(2**53 - 1); pass it as a string"),

@@ -50,7 +50,7 @@ class Checker(RestrictingNodeTransformer):
     def warn(self, node: ast.AST, info: str) -> None:
         """RestrictedPython warns about print, which is refused here, and about nodes that it does not know."""
 
-    def check_name(self, node: ast.AST, name: str | None, allow_magic_methods: bool = False) -> None:
+    def check_name(self, node: ast.AST, name: str | None, allow_magic_methods: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 -- its signature
         """Refuse a name that a script may not bind or read. Special methods are checked with their class."""
         if name is not None and (refusal := refused_name(name)) is not None:
             self.refuse(node, "name", *refusal)

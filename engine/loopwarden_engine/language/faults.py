@@ -40,7 +40,7 @@ def describe_exception(error: BaseException) -> ScriptFault:
 def _message(error: BaseException) -> str:
     try:
         return exception_text(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 -- a description is total
         # A value too deep or too large for text; its size must not decide whether the run can be reported.
         return "[the message could not be shown]"
 

@@ -59,7 +59,7 @@ def preload() -> None:
     for bad in ("def main(:", "x = '\0'", "\ud800", "async def main(args): pass", "import os"):
         _refused(bad)
     namespace = script_namespace({})
-    exec(compile_script(_SCRIPT).code, namespace)
+    exec(compile_script(_SCRIPT).code, namespace)  # noqa: S102 -- a script of ours, so that all that scripts use is loaded
     main = namespace["main"]
     main({})  # type: ignore[operator]
 

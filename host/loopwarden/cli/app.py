@@ -89,7 +89,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str]) -> int:  # noqa: PLR0911 -- one return for each kind of ending
     """Run one command line and return its exit code. Never raises."""
     line = Line.read(argv)
     output = Output(json="--json" in line.head)
@@ -114,7 +114,7 @@ def run(argv: Sequence[str]) -> int:
         give_up_output()
         output.say(f"loopwarden: {error}")
         return EXIT_FAILED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- a fault of ours: a sentence now, the details where they are found
         return output.break_down(_fault_sentence(error, debug="--debug" in line.head), EXIT_FAILED)
 
 
@@ -209,7 +209,7 @@ def _run(request: Request, options: RunOptions, settings: Settings) -> int:
     return dry_run(prepared, output) if options.dry_run else run_and_report(prepared, output)
 
 
-def _print_version(value: bool) -> None:
+def _print_version(value: bool) -> None:  # noqa: FBT001 -- typer gives it
     if value:
         sys.stdout.write(f"loopwarden {version('loopwarden')}\n")
         raise typer.Exit(0)
@@ -223,7 +223,7 @@ def _level(text: str) -> str:
 
 def _root(
     *,
-    config: Annotated[
+    config: Annotated[  # noqa: ARG001 -- read before typer, in Line.read; here for --help
         Path | None, typer.Option("--config", metavar="FILE", help="The settings; else the user's loopwarden.toml.")
     ] = None,
     verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log more; -vv logs everything.")] = 0,
@@ -231,7 +231,7 @@ def _root(
         Any, typer.Option("--log-level", parser=_level, metavar="LEVEL", help="debug, info, warning or error.")
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Print the details of a fault of Loopwarden itself.")] = False,
-    show_version: Annotated[
+    show_version: Annotated[  # noqa: ARG001 -- its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:

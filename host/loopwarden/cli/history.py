@@ -1,27 +1,24 @@
 """`loopwarden runs` and `loopwarden show`: what earlier runs left."""
 
+import shutil
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from loopwarden.cli.continuing import read
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
 from loopwarden.cli.receipt_view import agent_files, receipt_text, verdict
-from loopwarden.display import shown_line
+from loopwarden.display import cut, shown_line
 from loopwarden.receipt import Receipt, ReceiptError, read_receipt
 from loopwarden.run_folder import RECEIPT, find_receipt, is_live, list_runs
 from loopwarden.settings import load_settings
 
 _MOST_RUNS = 1000
-_WIDE = 4000
-_NAME_WIDTH = 30
 _HEADINGS = ("run", "loop", "started", "agents", "ending")
 
 
@@ -95,18 +92,13 @@ def _print_table(rows: list[dict[str, Any]], output: Output) -> None:
     if not rows:
         output.show("no runs yet; `loopwarden demo` makes two")
         return
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDE  # what reads a pipe wants whole lines
-    cells = [[shown_line(cell) for cell in _cells(row)] for row in rows]
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for column, heading in enumerate(_HEADINGS[:-1]):
-        width = max(len(heading), *(len(row[column]) for row in cells))
-        table.add_column(heading, no_wrap=True, min_width=min(width, _NAME_WIDTH))
-    table.add_column(_HEADINGS[-1], no_wrap=True, overflow="ellipsis")
-    for row in cells:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    cells = [_HEADINGS, *(tuple(shown_line(cell) for cell in _cells(row)) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS) - 1)]
+    # What reads a pipe wants whole lines; a terminal wants one line a run.
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for *named, ending in cells:
+        padded = [cell.ljust(width) for cell, width in zip(named, widths, strict=True)]
+        output.show(cut("  ".join([*padded, ending]), room))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

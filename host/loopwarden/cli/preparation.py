@@ -180,7 +180,7 @@ class _NoProvider:
 
     capabilities = Capabilities(structured_output=True, fresh_context=True)
 
-    async def reply(self, request: AgentRequest) -> AgentReply:
+    async def reply(self, request: AgentRequest) -> AgentReply:  # noqa: ARG002 -- the shape of a provider
         raise ProviderStartError(f"no agent can be started: {_HOW_TO_NAME_A_PROGRAM}")
 
 

@@ -19,8 +19,13 @@ from loopwarden_engine.plain import JsonObject, PlainDataError, canonical_bytes,
 
 MAX_STARTS: Final = 100_000
 """Places that may begin an object. The search is bounded: 16 MiB of braces must not hold up the host."""
-MAX_WASTE: Final = 8
-"""How often the whole output may be read in vain, looking for the end of objects that turn out to be none."""
+MAX_WASTE: Final = 4
+MAX_WASTED_CHARS: Final = 16 * 1024 * 1024
+"""How much may be read in vain, for texts in braces that turn out to be no JSON: so often the output, and so much more."""
+FIRST_WINDOW_CHARS: Final = 256
+WINDOW_GROWTH: Final = 16
+LONGEST_TOKEN_CHARS: Final = 16
+"""A word, escape or number that a window cuts off is reported at most so far before its end."""
 MAX_OBJECT_CHARS: Final = 4 * 1024 * 1024
 
 _START: Final = re.compile(r'\{(?=[ \t\r\n]*["}])')
@@ -98,23 +103,39 @@ def _outermost_objects(text: str) -> Iterator[tuple[int, int]]:
         if found is None:
             return
         start = found.start()
-        try:
-            _, end = _boundaries.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            # The decoder names the beginning of a text that does not end, though it has read to the end of it.
-            reached = len(text) if error.msg.startswith("Unterminated") else error.pos
-            wasted += reached - start
-            position = start + 1
-        except RecursionError:
-            wasted += len(text) - start
+        end, read = _end_of_object(text, start)
+        if end is None:
+            wasted += read
             position = start + 1
         else:
             yield start, end
             position = end
-        if wasted > MAX_WASTE * len(text):
+        if wasted > MAX_WASTED_CHARS + MAX_WASTE * len(text):
             raise _TooManyBracesError
     if _START.search(text, position) is not None:
         raise _TooManyBracesError
+
+
+def _end_of_object(text: str, start: int) -> tuple[int | None, int]:
+    """Where the JSON object that begins at `start` ends, or None when it is none; and how much was read for that.
+
+    Looks through windows that grow: a failed attempt costs its window (the decoder counts the lines up to its error),
+    not the whole output.
+    """
+    window = FIRST_WINDOW_CHARS
+    read = 0
+    while True:
+        part = text[start : start + window]
+        read += len(part)
+        try:
+            return start + _boundaries.raw_decode(part)[1], read
+        except json.JSONDecodeError as error:
+            cut_off = error.msg.startswith("Unterminated") or error.pos > len(part) - LONGEST_TOKEN_CHARS
+            if not cut_off or len(part) < window:
+                return None, read
+        except RecursionError:
+            return None, read
+        window *= WINDOW_GROWTH
 
 
 def _decode(text: str, start: int, end: int) -> JsonObject:
