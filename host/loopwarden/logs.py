@@ -1,6 +1,7 @@
-"""Logging of the command line: structlog to the error stream, one line an event, the run id bound, nothing secret.
+"""Logging by structlog: one line an event, the run id bound, nothing secret.
 
-An embedder configures structlog as it likes; only the command line calls `configure_logs`.
+The command line sends lines to the error stream. An embedder that configures structlog gets them its own way; one that
+does not gets them through the standard library's logger "loopwarden", so that nothing is printed by surprise.
 """
 
 import logging
@@ -40,6 +41,17 @@ def configure_logs(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=_ErrorStream()),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+
+
+def run_logger(run_id: str) -> Any:
+    """The logger of one run, bound to its id."""
+    if structlog.is_configured():
+        return structlog.get_logger("loopwarden").bind(run_id=run_id)
+    return structlog.wrap_logger(
+        logging.getLogger("loopwarden"),
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    ).bind(run_id=run_id)
 
 
 def bind_run(run_id: str) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, assert_never
 
-import structlog
-
 from loopwarden import events
 from loopwarden.broker import Broker, BrokerPorts
 from loopwarden.call_options import DecodedCall
@@ -21,6 +19,7 @@ from loopwarden.clock import Clock, Timer
 from loopwarden.contract import Conclusion, ContractBroken, Facts, ProvenanceBroken, Standing
 from loopwarden.event_log import EventLog
 from loopwarden.failures import Code, Failure, LaunchFailed, ScriptRejected, StartRefused
+from loopwarden.logs import run_logger
 from loopwarden.outcome import Outcome
 from loopwarden.plan import Plan
 from loopwarden.providers.program import allowed_environment
@@ -52,7 +51,7 @@ class Run(Generic[ResultT]):
         self._plan: Plan[Any, ResultT] = record.plan
         self._clock = clock
         self._on_end = on_end
-        self._log: Any = structlog.get_logger("loopwarden").bind(run_id=record.run_id)
+        self._log: Any = run_logger(record.run_id)
         self._events = EventLog(record.run_id)
         self._compiled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_live = False
@@ -323,6 +322,11 @@ class Run(Generic[ResultT]):
         if conclusion is not None and conclusion.standing is Standing.COMPLETE and self._plan.checks:
             self._checking = asyncio.get_running_loop().create_task(self._run_checks())
             await asyncio.wait([self._checking])
+            if self._checking.cancelled():
+                self._record.problems.append("the checks were cancelled before they were done; nothing is verified")
+            elif (error := self._checking.exception()) is not None:
+                self._log.error("a check could not be run", exc_info=error)
+                self._record.problems.append(f"a check could not be run: {type(error).__name__}: {error}")
         self._record.ended_at = time.time()
         self._emit(
             events.RunEnded,

@@ -24,6 +24,7 @@ MAX_WASTED_CHARS: Final = 16 * 1024 * 1024
 """How much may be read in vain, for texts in braces that turn out to be no JSON: so often the output, and so much more."""
 FIRST_WINDOW_CHARS: Final = 256
 WINDOW_GROWTH: Final = 16
+DEEP_WEIGHT: Final = 8
 LONGEST_TOKEN_CHARS: Final = 16
 """A word, escape or number that a window cuts off is reported at most so far before its end."""
 MAX_OBJECT_CHARS: Final = 4 * 1024 * 1024
@@ -134,7 +135,8 @@ def _end_of_object(text: str, start: int) -> tuple[int | None, int]:
             if not cut_off or len(part) < window:
                 return None, read
         except RecursionError:
-            return None, read
+            # Leaving a deep stack takes longer than reading the text.
+            return None, read * DEEP_WEIGHT
         window *= WINDOW_GROWTH
 
 
