@@ -40,7 +40,7 @@ def agent(
 def agent(
     prompt: str,
     *,
-    schema: JsonObject,
+    schema: dict[str, Any],
     label: str | None = None,
     phase: str | None = None,
     provider: str | None = None,
@@ -51,7 +51,7 @@ def agent(
     *,
     label: str | None = None,
     phase: str | None = None,
-    schema: JsonObject | None = None,
+    schema: dict[str, Any] | None = None,
     provider: str | None = None,
     model: str | None = None,
 ) -> str | JsonObject | None:
@@ -63,7 +63,8 @@ def agent(
     _unavailable("agent")
 
 
-def parallel(thunks: Sequence[Callable[[], _ValueT]]) -> list[_ValueT | None]:
+# Not Callable[[], …]: mypy cannot infer `lambda n=n: …` against it, the usual way to bind a loop's variable.
+def parallel(thunks: Sequence[Callable[..., _ValueT]]) -> list[_ValueT | None]:
     """Call every function at the same time; return their results in order when all are done.
 
     An exception in one makes that item None, which observers see as `itemFailed`.

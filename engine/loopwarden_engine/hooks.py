@@ -102,6 +102,8 @@ class Hooks:
 
     def _parallel(self, args: tuple[object, ...], options: dict[str, object]) -> list[object]:
         branch = self._enter("parallel")
+        if not args and options.keys() == {"thunks"}:
+            args = (options.pop("thunks"),)
         if options or len(args) != 1:
             self._fatal("INVALID_ARGUMENT", "parallel() takes one list of functions and nothing else")
         thunks = self._items("parallel", "functions", args[0])
@@ -129,8 +131,9 @@ class Hooks:
         if type(value) not in (list, tuple, range):
             self._fatal("INVALID_ARGUMENT", f"{hook}() needs a list of {what}, not {type(value).__name__}")
         assert isinstance(value, Sequence)
-        if len(value) > self._max_items:
-            self._fatal("ITEM_CAP", f"{hook}() got {len(value)} items; maxItemsPerCall is {self._max_items}")
+        count = _count(value)
+        if count > self._max_items:
+            self._fatal("ITEM_CAP", f"{hook}() got {count} items; maxItemsPerCall is {self._max_items}")
         return list(value)
 
     def _combine(self, branch: Branch, works: "list[Callable[[], object]]") -> list[object]:
@@ -231,6 +234,14 @@ def _all_stages(stages: "tuple[Callable[..., object], ...]", item: object, index
         return previous
 
     return work
+
+
+def _count(items: Sequence[object]) -> int:
+    try:
+        return len(items)
+    except OverflowError:  # A range may hold more than a length can say, and that must not become the script's error.
+        assert isinstance(items, range)
+        return abs(items.stop - items.start) // abs(items.step)
 
 
 def script_line() -> int:

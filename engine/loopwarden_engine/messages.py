@@ -163,10 +163,11 @@ def encode_from_worker(message: FromWorker) -> bytes:  # noqa: PLR0911 -- one ar
     """The JSON form of a worker's message."""
     match message:
         case Call(id=number, key=key, line=line, prompt=prompt, options=options):
-            body: dict[str, object] = {"type": "call", "id": number, "key": key, "line": line, "prompt": prompt}
-            if options:
-                body["options"] = options
-            return _encode(body)
+            # Written out, as `reply` below: an encoder for a whole object costs a tenth of a call's way there and back.
+            text = f'{{"type":"call","id":{number},"key":{compact_json(key)},"line":{line}'
+            text += f',"prompt":{compact_json(prompt)}'
+            text += f',"options":{compact_json(options)}}}' if options else "}"
+            return text.encode("utf-8")
         case Idle(consumed=consumed):
             return b'{"type":"idle","consumed":%d}' % consumed
         case Phase(title=title):
@@ -197,7 +198,7 @@ def encode_from_host(message: FromHost) -> bytes:
     """The JSON form of a host's message."""
     match message:
         case Reply(id=number, value=value):
-            return _encode({"type": "reply", "id": number, "value": value})
+            return f'{{"type":"reply","id":{number},"value":{compact_json(value)}}}'.encode()
         case Go():
             return b'{"type":"go"}'
         case Start():

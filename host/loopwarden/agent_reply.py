@@ -1,4 +1,4 @@
-"""What a provider returned, decoded: nothing that it claims is believed."""
+"""What a provider returned or raised, decoded: nothing that it claims is believed, nothing of it fails the host."""
 
 from typing import Final
 
@@ -9,6 +9,35 @@ from loopwarden_engine.plain import JsonValue, PlainDataError, compact_json, cop
 
 _ROOM_BYTES: Final = 256
 """What the frame of a reply needs beside the value."""
+
+
+_MAX_WORDS_CHARS: Final = 4000
+"""Of a reason or a note in the words of a provider. It is for a reader; what an agent printed is kept elsewhere."""
+_MAX_NOTES: Final = 50
+
+
+def provider_words(said: object) -> str:
+    """What a provider said, as Unicode text of bounded length. Never raises, whatever it is."""
+    try:
+        text = str(said)
+    except Exception:  # noqa: BLE001 -- the text of a foreign object is foreign code
+        return f"({type(said).__name__}, which cannot be shown)"
+    if len(text) > _MAX_WORDS_CHARS:
+        text = text[: _MAX_WORDS_CHARS - 1] + "…"
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def provider_notes(notes: object) -> tuple[str, ...]:
+    """The notes of a provider, each as Unicode text of bounded length."""
+    if not isinstance(notes, tuple | list):
+        return () if notes is None else (provider_words(notes),)
+    return tuple(provider_words(note) for note in notes[:_MAX_NOTES])
+
+
+def provider_error(error: BaseException) -> str:
+    """An exception that a provider should not have raised, in words."""
+    words = provider_words(error)
+    return f"it raised {type(error).__name__}: {words}" if words else f"it raised {type(error).__name__}"
 
 
 class ReplyUnusable(LoopwardenError):
@@ -39,7 +68,7 @@ def decode_reply(
     if schema is None:
         return reply.text, _text(reply, max_frame_bytes), reply.notes
     value = _structured(reply, schema, max_frame_bytes)
-    return reply.text or compact_json(value), value, reply.notes
+    return _text_to_keep(reply) or compact_json(value), value, reply.notes
 
 
 def _text(reply: AgentReply, max_frame_bytes: int) -> str:
@@ -57,23 +86,28 @@ def _text(reply: AgentReply, max_frame_bytes: int) -> str:
     return text
 
 
+def _text_to_keep(reply: AgentReply) -> str:
+    """The text beside a structured value: for people only, so what is no text is left out."""
+    return reply.text.encode("utf-8", "replace").decode("utf-8") if isinstance(reply.text, str) else ""
+
+
 def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int) -> JsonValue:
     if reply.value is None:
-        raise ReplyUnusable("the agent gave no structured value", text=reply.text, notes=reply.notes)
+        raise ReplyUnusable("the agent gave no structured value", text=_text_to_keep(reply), notes=reply.notes)
     try:
         value = copy_object(reply.value, "value", max_chars=max_frame_bytes)
     except PlainDataError as error:
         raise ReplyUnusable(
-            f"the structured value is not plain JSON: {error}", text=reply.text, notes=reply.notes
+            f"the structured value is not plain JSON: {error}", text=_text_to_keep(reply), notes=reply.notes
         ) from None
     size = len(compact_json(value).encode("utf-8"))
     if size + _ROOM_BYTES > max_frame_bytes:
-        raise ReplyUnusable(_too_large(size, max_frame_bytes), text=reply.text, notes=reply.notes)
+        raise ReplyUnusable(_too_large(size, max_frame_bytes), text=_text_to_keep(reply), notes=reply.notes)
     problem = schema.validate(value)
     if problem is not None:
         raise ReplyUnusable(
             f"the structured value does not fit the schema: {problem}",
-            text=reply.text or compact_json(value),
+            text=_text_to_keep(reply) or compact_json(value),
             notes=reply.notes,
         )
     return value

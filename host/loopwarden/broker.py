@@ -6,6 +6,7 @@ Charges are never given back. Every agent that started has exactly one end.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from loopwarden import events
-from loopwarden.agent_reply import ReplyUnusable, decode_reply
+from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_error, provider_notes, provider_words
 from loopwarden.call_options import CallRefused, DecodedCall, decode_call
 from loopwarden.clock import Clock, Timer
 from loopwarden.contract import AgentOutcome, ContractBroken, Delivery, Facts
@@ -100,6 +101,7 @@ class Broker:
     _waits_for_host: bool = False
     _stopped: bool = False
     _timer: Timer | None = None
+    _timer_due: float = math.inf
     _all_ended: "asyncio.Future[None] | None" = None
 
     @property
@@ -181,9 +183,9 @@ class Broker:
         if self.keeper is not None:
             self.keeper.keep_prompt(agent.seq, facts.prompt)
         agent.task = asyncio.get_running_loop().create_task(self._ask(agent))
-        if self._timer is None:
-            # One timer for all: whoever starts later is due later, so the one that is armed comes soon enough.
-            self._arm(self._seconds_left(agent)[0])
+        due = agent.started_at + self._patience_seconds(agent.provider)
+        if due < self._timer_due:
+            self._arm(due)
 
     def _request(self, agent: Agent) -> AgentRequest:
         facts = agent.call.facts
@@ -226,14 +228,13 @@ class Broker:
                 self._end_fault(agent, Code.AGENT_RESULT, "the provider cancelled its own call")
             else:
                 self._end_stopped(agent)
-        except Exception as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
-            self._end_fault(agent, Code.AGENT_RESULT, f"it raised {type(error).__name__}: {error}")
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise  # Meant for the whole program, which is ending.
+        except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
+            self._end_fault(agent, Code.AGENT_RESULT, provider_error(error))
         else:
             self._keep(agent, text)
-            if agent.stopped_because is not None or self._stopped:
-                self._end_stopped(agent)
-            else:
-                self._end(agent, AgentOutcome.COMPLETED, value, None, notes)
+            self._end_completed(agent, value, notes)
 
     def _keep(self, agent: Agent, text: str) -> None:
         if self.keeper is not None and text and not agent.output_kept:
@@ -245,7 +246,13 @@ class Broker:
     def _progress(self, agent: Agent, message: str) -> None:
         if agent.outcome is None and not self._stopped:
             agent.last_sign = self.clock.now()
-            self.ports.emit(events.AgentProgress, seq=agent.seq, message=str(message)[:1000])
+            self.ports.emit(events.AgentProgress, seq=agent.seq, message=provider_words(message)[:1000])
+
+    def _patience_seconds(self, provider: Provider) -> float:
+        """How long an agent may give no sign of life at first."""
+        if provider.capabilities.streams:
+            return min(self.limits.agent_timeout_seconds, self.limits.agent_idle_seconds)
+        return self.limits.agent_timeout_seconds
 
     def _seconds_left(self, agent: Agent) -> tuple[float, str]:
         assert agent.started_at is not None
@@ -258,11 +265,15 @@ class Broker:
                 return idle_left, f"it was silent for longer than agentIdleSeconds allows, {allowed}"
         return left, f"it took longer than agentTimeoutSeconds allows, {self.limits.agent_timeout_seconds:g} s"
 
-    def _arm(self, seconds: float) -> None:
-        self._timer = self.clock.call_later(seconds, self._look_at_times)
+    def _arm(self, due: float) -> None:
+        """One timer for all agents, armed for whichever is due first."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self.clock.call_later(max(0.0, due - self.clock.now()), self._look_at_times)
 
     def _look_at_times(self) -> None:
-        self._timer = None
+        self._timer, self._timer_due = None, math.inf
         soonest: float | None = None
         for agent in list(self._live):
             if agent.stopped_because is not None:
@@ -273,7 +284,7 @@ class Broker:
             elif soonest is None or left < soonest:
                 soonest = left
         if soonest is not None and not self._stopped:
-            self._arm(soonest)
+            self._arm(self.clock.now() + soonest)
 
     def _stop(self, agent: Agent, why: str) -> None:
         """Cancel the task of an agent that is still live, and do not wait for it for ever."""
@@ -298,16 +309,23 @@ class Broker:
         else:
             self._end(agent, AgentOutcome.FAILED, None, agent.stopped_because, ())
 
+    def _end_completed(self, agent: Agent, value: JsonValue, notes: tuple[str, ...]) -> None:
+        if agent.stopped_because is not None or self._stopped:
+            self._end_stopped(agent)
+        else:
+            self._end(agent, AgentOutcome.COMPLETED, value, None, notes)
+
     def _end_failed(self, agent: Agent, reason: str, notes: tuple[str, ...]) -> None:
         if agent.stopped_because is not None or self._stopped:
             self._end_stopped(agent)
         else:
-            self._end(agent, AgentOutcome.FAILED, None, reason, notes)
+            self._end(agent, AgentOutcome.FAILED, None, provider_words(reason), notes)
 
     def _end_fault(self, agent: Agent, code: Code, reason: str) -> None:
         if agent.stopped_because is not None or self._stopped:
             self._end_stopped(agent)
             return
+        reason = provider_words(reason)
         what = "could not start an agent" if code is Code.AGENT_START else "gave no usable end of an agent"
         message = f"the provider {agent.provider_name!r} {what}: {reason}"
         self._end(agent, AgentOutcome.FAILED, None, reason, (), deliver=False)
@@ -326,7 +344,7 @@ class Broker:
         if agent.outcome is not None:
             return
         assert agent.started_at is not None
-        agent.outcome, agent.reason, agent.notes = outcome, reason, notes
+        agent.outcome, agent.reason, agent.notes = outcome, reason, provider_notes(notes)
         agent.seconds = self.clock.now() - agent.started_at
         if agent.abandon_timer is not None:
             agent.abandon_timer.cancel()

@@ -33,6 +33,9 @@ MAX_REMEMBERED_RUNS: Final = 1000
 """Runs that ended and can still be found with `get` and `runs`; the oldest are forgotten first."""
 
 
+_CLOSED: Final = "this host was closed; make a new one"
+
+
 class Host:
     """Runs vetted scripts. Belongs to the process and the event loop in which it was entered.
 
@@ -65,6 +68,8 @@ class Host:
         self._ended: OrderedDict[str, Run[Any]] = OrderedDict()
         self._locks: dict[str, WorkspaceLock] = {}
         self._starting = 0
+        self._beginning: dict[str, Run[Any]] = {}
+        self._no_start: asyncio.Event | None = None
         self._launcher: Launcher | None = None
         self._launching: asyncio.Lock | None = None
         self._home: tuple[int, asyncio.AbstractEventLoop] | None = None
@@ -76,6 +81,8 @@ class Host:
             raise RuntimeError("this Host was entered before; make a new one")
         self._home = (os.getpid(), asyncio.get_running_loop())
         self._launching = asyncio.Lock()
+        self._no_start = asyncio.Event()
+        self._no_start.set()
         return self
 
     async def __aexit__(
@@ -88,10 +95,15 @@ class Host:
         """As leaving the context."""
         self._check_home()
         self._is_closed = True
+        for run in list(self._beginning.values()):
+            run.give_up(InvalidRequest(_CLOSED))
         for run in list(self._live.values()):
             run.cancel("the host was closed")
         for run in list(self._live.values()):
             await run.wait()
+        # A start that is under way notices by itself; only then nobody asks for the launcher any more.
+        assert self._no_start is not None
+        await self._no_start.wait()
         if self._launcher is not None:
             await self._launcher.close()
 
@@ -115,7 +127,7 @@ class Host:
         """
         self._check_home()
         if self._is_closed:
-            raise InvalidRequest("this host was closed; make a new one")
+            raise InvalidRequest(_CLOSED)
         if len(self._live) + self._starting >= self._deployment.limits.max_live_runs:
             limit = self._deployment.limits.max_live_runs
             raise InvalidRequest(f"this host has {limit} live runs (maxLiveRuns); wait until one of them has ended")
@@ -129,11 +141,15 @@ class Host:
             continues=continues,
             overrides=overrides,
         )
+        assert self._no_start is not None
         self._starting += 1
+        self._no_start.clear()
         try:
             return await self._start(plan)
         finally:
             self._starting -= 1
+            if not self._starting:
+                self._no_start.set()
 
     async def run(
         self,
@@ -191,12 +207,14 @@ class Host:
         return run
 
     async def _launch(self, run: Run[Any]) -> None:
-        self._live[run.id] = run
+        self._beginning[run.id] = run
+        if self._is_closed:
+            run.give_up(InvalidRequest(_CLOSED))
         try:
             await run.launch()
-        except BaseException:
-            del self._live[run.id]
-            raise
+        finally:
+            del self._beginning[run.id]
+        self._live[run.id] = run
         if self._is_closed:
             run.cancel("the host was closed")
 
@@ -223,7 +241,7 @@ class Host:
             return self._launcher
 
     def _launcher_lost(self) -> None:
-        for run in list(self._live.values()):
+        for run in [*self._beginning.values(), *self._live.values()]:
             run.launcher_lost()
 
     def _ended_run(self, run: Run[Any]) -> None:

@@ -54,6 +54,7 @@ class Run(Generic[ResultT]):
         self._log: Any = run_logger(record.run_id)
         self._events = EventLog(record.run_id)
         self._compiled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._refusal: StartRefused | None = None
         self._is_live = False
         self._deadline: Timer | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -159,6 +160,9 @@ class Run(Generic[ResultT]):
         deadline = self._clock.call_later(self._plan.limits.run_deadline_seconds, self._deadline_passed)
         try:
             summary = await self._compiled
+            if self._refusal is not None:
+                # What came in one breath with `ready`, before anybody woke up to hear that.
+                raise self._refusal
             # Only now: a run that could not begin leaves no folder.
             self._record.make_folder()
         except BaseException:
@@ -222,7 +226,8 @@ class Run(Generic[ResultT]):
                 line_or_none = lines[-1] if lines else None
                 self._fail(Failure(code=Code(failed_code), message=text, line=line_or_none, details=details))
             case messages.Ready(summary=summary):
-                self._compiled.set_result(summary)
+                if not self._compiled.done():
+                    self._compiled.set_result(summary)
             case messages.Rejected(violations=violations):
                 self._refuse(_rejection(self._plan.script.name, violations))
             case messages.Idle():
@@ -246,12 +251,18 @@ class Run(Generic[ResultT]):
     def _refuse(self, refusal: StartRefused) -> None:
         if not self._compiled.done():
             self._compiled.set_exception(refusal)
+        elif self._refusal is None:
+            self._refusal = refusal
 
     def _reply(self, seq: int, value: JsonValue) -> None:
         self._session.reply(seq, value, more_may_follow=self._broker.has_live_agents)
 
     def _drained(self) -> None:
         self._broker.drained()
+
+    def give_up(self, refusal: StartRefused) -> None:
+        """Let `launch` raise `refusal`. For Host alone, before `launch` has returned."""
+        self._refuse(refusal)
 
     def launcher_lost(self) -> None:
         """The launcher died, and the worker with it. For Host alone."""

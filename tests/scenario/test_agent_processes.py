@@ -30,7 +30,8 @@ LEFT_BEHIND = {
     "stopped": "sh -c 'touch up; kill -STOP $$' &",
     "without its environment": f"setsid env -i PATH=$PATH sh -c 'touch up; {SLEEP}' &",
     "a process whose first thread is gone": (
-        f"{sys.executable} -c 'import ctypes, threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
+        f"{sys.executable} -c 'import ctypes, threading, time;"
+        "threading.Thread(target=time.sleep, args=(600,)).start();"
         'open("up", "w").close(); ctypes.CDLL(None).pthread_exit(None)\' &'
     ),
 }
@@ -82,7 +83,7 @@ def test_what_an_agent_started_is_ended_with_it_when_it_is_cancelled(tmp_path: P
         task = asyncio.create_task(
             provider(f"{IGNORE_TERM}{LEFT_BEHIND[what]} {SLEEP}; {SLEEP}", mark).reply(request(tmp_path))
         )
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -101,7 +102,7 @@ def test_an_agent_that_was_cancelled_may_wind_down_within_its_grace(tmp_path: Pa
     async def scenario() -> float:
         script = f"trap 'echo bye > bye; exit 0' TERM; touch up; {SLEEP} & wait"
         task = asyncio.create_task(provider(script, mark).reply(request(tmp_path, grace_seconds=60)))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         began = time.monotonic()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -116,7 +117,7 @@ def test_a_second_cancellation_cuts_the_grace_short_and_still_leaves_nothing(tmp
     async def scenario() -> float:
         script = f"{IGNORE_TERM} touch up; {SLEEP}; {SLEEP}"
         task = asyncio.create_task(provider(script, mark).reply(request(tmp_path, grace_seconds=60)))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         began = time.monotonic()
         for _ in range(3):
             task.cancel()
@@ -142,7 +143,7 @@ def test_a_time_limit_around_the_provider_ends_the_agent(tmp_path: Path, mark: s
 def test_an_event_loop_that_is_shut_down_takes_its_agents_with_it(tmp_path: Path, mark: str) -> None:
     async def scenario() -> None:
         tasks.append(asyncio.create_task(provider(f"touch up; {SLEEP}", mark).reply(request(tmp_path))))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
 
     tasks: list[asyncio.Task[AgentReply]] = []
     asyncio.run(scenario())
@@ -170,7 +171,7 @@ def test_a_cancellation_at_any_moment_leaves_nothing(tmp_path: Path, mark: str, 
 def test_a_host_killed_by_sigkill_leaves_no_agent(tmp_path: Path, mark: str, what: str) -> None:
     host = start_host(tmp_path, mark, f"{IGNORE_TERM}{LEFT_BEHIND[what]} {SLEEP}; {SLEEP}")
     try:
-        assert wait_until(lambda: (tmp_path / "up").exists())
+        assert wait_until((tmp_path / "up").exists)
         tree = processes_below(host.pid)
         assert tree
     finally:
@@ -189,13 +190,13 @@ def test_a_host_that_dies_while_a_fork_of_it_lives_leaves_no_agent(tmp_path: Pat
         "    if pid == 0: signal.pause()\n"
         "    print(pid, flush=True)\n"
         "signal.signal(signal.SIGUSR1, lambda *_: fork())\n"
-        f"sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])"
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])"
     )
     host = start_host(tmp_path, mark, f"touch up; {SLEEP}", "-W", "ignore", "-c", code)
     assert host.stdout is not None
     fork = None
     try:
-        assert wait_until(lambda: (tmp_path / "up").exists())
+        assert wait_until((tmp_path / "up").exists)
         host.send_signal(signal.SIGUSR1)
         fork = int(host.stdout.readline())
         host.kill()
@@ -255,7 +256,7 @@ def supervisors() -> set[int]:
 
 async def reply_while_up(tmp_path: Path, mark: str, script: str, number: signal.Signals) -> AgentReply:
     task = asyncio.create_task(provider(script, mark).reply(request(tmp_path)))
-    await until(lambda: (tmp_path / "up").exists())
+    await until((tmp_path / "up").exists)
     [supervisor] = supervisors()
     # Streams, socket, host, and the pipe that wakes it: the supervisor has reported the start and watches.
     await until(lambda: len(os.listdir(f"/proc/{supervisor}/fd")) >= 7)
@@ -276,7 +277,7 @@ def test_a_supervisor_takes_no_notice_of_other_signals(tmp_path: Path, mark: str
 
     async def scenario() -> AgentReply:
         task = asyncio.create_task(provider(script, mark).reply(request(tmp_path)))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         [supervisor] = supervisors()
         os.kill(supervisor, number)
         (tmp_path / "go").touch()
@@ -292,7 +293,7 @@ def test_a_stopped_supervisor_is_given_up_and_nothing_is_left(
 
     async def scenario() -> None:
         task = asyncio.create_task(provider(f"touch up; setsid {SLEEP} & {SLEEP}", mark).reply(request(tmp_path)))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         [supervisor] = supervisors()
         os.kill(supervisor, signal.SIGSTOP)
         task.cancel()
@@ -309,7 +310,7 @@ def test_orphans_of_a_living_agent_are_reaped_as_they_end(tmp_path: Path, mark: 
 
     async def scenario() -> None:
         task = asyncio.create_task(provider(script, mark).reply(request(tmp_path)))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         [supervisor] = supervisors()
         await until(lambda: len(processes_below(supervisor)) <= 2)  # the agent and its `sleep 0.01`
         (tmp_path / "go").touch()
@@ -353,3 +354,28 @@ def test_twenty_agents_leave_no_descriptor_no_thread_and_no_zombie(tmp_path: Pat
     asyncio.run(scenario())
     assert threading.active_count() == 1
     assert descendants() == before
+
+
+def state(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+
+
+def test_the_number_of_an_agent_is_not_free_for_others_while_its_group_lives(tmp_path: Path, mark: str) -> None:
+    script = (
+        f"({IGNORE_TERM} touch up; {SLEEP}; {SLEEP}) & until [ -e up ]; do sleep 0.01; done; echo $$ > pid; touch done"
+    )
+
+    async def scenario() -> None:
+        task = asyncio.create_task(provider(script, mark).reply(request(tmp_path, grace_seconds=60)))
+        await until((tmp_path / "done").exists)
+        pid = int((tmp_path / "pid").read_text())
+        await until(lambda: state(pid) == b"Z")
+        assert len(carrying("TEST_MARK", mark)) == 2
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not Path(f"/proc/{pid}").exists()
+
+    asyncio.run(scenario())

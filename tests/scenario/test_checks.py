@@ -107,7 +107,7 @@ def test_a_missing_workspace_is_a_problem_in_words(tmp_path: Path) -> None:
 def test_a_cancelled_check_is_ended_with_all_it_started(tmp_path: Path, mark: str) -> None:
     async def scenario() -> None:
         task = asyncio.create_task(checked("sh -c 'setsid sleep 600 & touch up; sleep 600'", tmp_path, mark))
-        await until(lambda: (tmp_path / "up").exists())
+        await until((tmp_path / "up").exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -286,10 +286,10 @@ def test_a_relative_program_is_meant_from_the_current_folder(tmp_path: Path, mon
 
 
 def test_a_missing_workspace_is_a_start_error(tmp_path: Path) -> None:
-    with pytest.raises(ProviderStartError, match="the workspace '.*/gone' does not exist"):
+    with pytest.raises(ProviderStartError, match=r"the workspace '.*/gone' does not exist"):
         run(["true"], tmp_path / "gone")
     (tmp_path / "file").touch()
-    with pytest.raises(ProviderStartError, match="the workspace '.*/file' is not a folder"):
+    with pytest.raises(ProviderStartError, match=r"the workspace '.*/file' is not a folder"):
         run(["true"], tmp_path / "file")
 
 

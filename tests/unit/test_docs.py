@@ -43,9 +43,7 @@ def codes_table() -> str:
     rows = ["| code | when | exception | exit | HTTP |", "|---|---|---|---|---|"]
     for code, meaning in MEANINGS.items():
         when = "in a run" if issubclass(meaning.exception, RunFailed) else "before a run"
-        rows.append(
-            f"| `{code}` | {when} | `{meaning.exception.__name__}` | {meaning.exit} | {meaning.http_status} |"
-        )
+        rows.append(f"| `{code}` | {when} | `{meaning.exception.__name__}` | {meaning.exit} | {meaning.http_status} |")
     return "\n".join(rows) + "\n"
 
 

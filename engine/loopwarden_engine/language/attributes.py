@@ -7,7 +7,7 @@ the object. An object of a type that is not listed (a module, a frame, a functio
 import re
 import types
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from .classes import STAND_INS, ScriptClass
 from .encoding import decode, encode
@@ -35,8 +35,9 @@ def _index(values: list[object], value: object, *bounds: int) -> int:
         raise ValueError("list.index(x): x not in list") from None
 
 
-def _throw(generator: "types.GeneratorType[object, object, object]", error: BaseException) -> object:
-    return types.GeneratorType.throw(generator, error)
+def _throw(generator: "types.GeneratorType[Any, Any, Any]", error: BaseException) -> object:
+    thrown: object = types.GeneratorType.throw(generator, error)
+    return thrown
 
 
 # These three import a module in C when first used, through the caller's `__import__`: a script's frame has none.

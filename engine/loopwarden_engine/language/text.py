@@ -6,7 +6,7 @@ messages of exceptions. CPython's own formatting writes the address of a functio
 
 import re
 import types
-from typing import Final
+from typing import Any, Final
 
 from .sets import ItemsView, KeysView, OrderedFrozenSet, OrderedSet
 
@@ -71,10 +71,9 @@ def exception_text(error: BaseException) -> str:
 
 def _codec_error_text(error: UnicodeError) -> str:
     # Python's own text, asked of its class: a script's subclass has ours as __str__.
-    for kind in _CODEC_ERRORS:
-        if isinstance(error, kind):
-            return kind.__str__(error)
-    raise AssertionError("not an error of a codec")
+    kind: Any = next(kind for kind in _CODEC_ERRORS if isinstance(error, kind))
+    text: str = kind.__str__(error)
+    return text
 
 
 def without_internals(text: str) -> str:

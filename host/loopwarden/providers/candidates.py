@@ -21,7 +21,7 @@ MAX_STARTS: Final = 100_000
 """Places that may begin an object. The search is bounded: 16 MiB of braces must not hold up the host."""
 MAX_WASTE: Final = 4
 MAX_WASTED_CHARS: Final = 16 * 1024 * 1024
-"""How much may be read in vain, for texts in braces that turn out to be no JSON: so often the output, and so much more."""
+"""How much may be read in vain, for braces that turn out to hold no JSON: so often the output, and so much more."""
 FIRST_WINDOW_CHARS: Final = 256
 WINDOW_GROWTH: Final = 16
 DEEP_WEIGHT: Final = 8

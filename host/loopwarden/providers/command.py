@@ -32,6 +32,7 @@ WORKSPACE: Final = "{workspace}"
 SCHEMA: Final = "{schema}"
 SCHEMA_FILE: Final = "{schema_file}"
 PLACEHOLDERS: Final = (WORKSPACE, SCHEMA, SCHEMA_FILE)
+TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - mkdtemp makes private folders in them
 LAST_LINE_CHARS: Final = 300
 WHAT: Final = "agent program"
 
@@ -188,7 +189,7 @@ def _schema_file(request: AgentRequest) -> Iterator[str]:
 
 
 def _private_folder(workspace: Path | None) -> Path:
-    for base in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
+    for base in (tempfile.gettempdir(), *TEMPORARY_FOLDERS):
         if workspace is not None and Path(base).resolve().is_relative_to(workspace.resolve()):
             continue
         if Path(base).is_dir():

@@ -250,7 +250,7 @@ def become_agent(order: Order, supervisor_pid: int, problem: int) -> None:
         step = "folder"
         os.chdir(order.folder)
         step = "program"
-        os.execve(order.program, order.arguments, order.environment)
+        os.execve(order.program, order.arguments, order.environment)  # noqa: S606 - no shell on purpose
     except (OSError, ValueError) as error:
         os.write(problem, f"{step} {getattr(error, 'errno', 0)}".encode())
     finally:
@@ -314,7 +314,8 @@ def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
 
 def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
     """End the agent and everything that descends from it. Return the status of the agent itself."""
-    if agent.ended():
+    program_ended = agent.ended()
+    if program_ended:
         running = agent.left()
         if not running:
             return agent.reap()
@@ -327,6 +328,10 @@ def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
         poll.register(link.descriptor, select.POLLIN)
     pause_ms = 1
     while any(process.group == agent.pid for process in agent.left()):
+        if not program_ended and agent.ended():
+            # TERM is lost on a child that was just being made, when the program itself catches TERM.
+            program_ended = True
+            agent.signal_group(signals.SIGTERM)
         left_ms = int((deadline - time.monotonic()) * 1000)
         if left_ms <= 0:
             break

@@ -31,14 +31,14 @@ def letters(count: int) -> str:
 
 
 def test_width_counts_what_applies_to_one_part_and_not_what_stands_side_by_side() -> None:
-    beside = {"type": "object", "properties": {f"k{i}": {"type": "string"} for i in range(100)}}
+    beside: dict[str, Any] = {"type": "object", "properties": {f"k{i}": {"type": "string"} for i in range(100)}}
     assert measure_schema(beside).width <= 2
     assert measure_schema(with_a({"anyOf": [{"type": "string"} for _ in range(100)]})).width >= 101
 
 
 def test_width_follows_references_and_repetition() -> None:
     branch = {"properties": {"b": {"$ref": "#/$defs/x"}}}
-    schema = {
+    schema: dict[str, Any] = {
         "type": "object",
         "properties": {"a": {"anyOf": [branch, branch, branch]}},
         "$defs": {"x": {"anyOf": [{}, {"type": "null"}]}},
