@@ -1,5 +1,7 @@
 """One script from its source to its ending message. Nothing here raises: a turn goes in, an ending comes out."""
 
+from typing import Final
+
 from loopwarden_engine.channel import Channel
 from loopwarden_engine.hooks import Hooks
 from loopwarden_engine.language import (
@@ -24,13 +26,18 @@ from loopwarden_engine.messages import (
 from loopwarden_engine.plain import JsonValue, PlainDataError, copy_plain
 from loopwarden_engine.scheduler import Scheduler
 
+_OUT_OF_MEMORY: Final = "the script needed more memory than memoryBytes allows"
 
-def compile_source(source: str) -> tuple[CompiledScript, Ready] | Rejected:
-    """Compile the script under the language policy."""
+
+def compile_source(source: str, max_frame_bytes: int) -> tuple[CompiledScript, Ready] | Rejected:
+    """Compile the script under the language policy. A refusal holds as many violations as fit into a frame."""
     try:
         compiled = compile_script(source)
     except ScriptRejected as rejection:
-        return Rejected(rejection.violations[:MAX_VIOLATIONS])
+        rejected = Rejected(rejection.violations[:MAX_VIOLATIONS])
+        while len(rejected.violations) > 1 and len(encode_from_worker(rejected)) > max_frame_bytes:
+            rejected = Rejected(rejected.violations[: len(rejected.violations) // 2])
+        return rejected
     return compiled, Ready(compiled.summary[:MAX_NARRATION_CHARS])
 
 
@@ -43,7 +50,12 @@ def execute(compiled: CompiledScript, start: Start, channel: Channel) -> None:
     def root() -> None:
         channel.put_encoded(_ending(compiled, namespace, start, hooks))
 
-    scheduler.run(root)
+    no_memory_left = encode_from_worker(Failed("MEMORY_LIMIT", _OUT_OF_MEMORY, ()))
+    try:
+        scheduler.run(root)
+    except MemoryError:
+        # Outside of the script's own frames: in a branch's end, or while its ending was put into words.
+        channel.put_encoded(no_memory_left)
     channel.flush()
 
 
@@ -77,5 +89,5 @@ def _failed(error: BaseException) -> Failed:
     text = f"{name}: {message}" if message else name
     code = "MEMORY_LIMIT" if isinstance(error, MemoryError) else "SCRIPT_ERROR"
     if code == "MEMORY_LIMIT":
-        text = "the script needed more memory than memoryBytes allows"
+        text = _OUT_OF_MEMORY
     return Failed(code, text[:MAX_MESSAGE_CHARS], tuple(lines[-MAX_LINES:]))  # type: ignore[arg-type]

@@ -131,9 +131,13 @@ class Hooks:
         if type(value) not in (list, tuple, range):
             self._fatal("INVALID_ARGUMENT", f"{hook}() needs a list of {what}, not {type(value).__name__}")
         assert isinstance(value, Sequence)
-        count = _count(value)
+        try:
+            count = len(value)
+        except OverflowError:  # A range may hold more than a length can say; that must not become the script's error.
+            count = sys.maxsize
         if count > self._max_items:
-            self._fatal("ITEM_CAP", f"{hook}() got {count} items; maxItemsPerCall is {self._max_items}")
+            shown = count if count < sys.maxsize else "more than countable"
+            self._fatal("ITEM_CAP", f"{hook}() got {shown} items; maxItemsPerCall is {self._max_items}")
         return list(value)
 
     def _combine(self, branch: Branch, works: "list[Callable[[], object]]") -> list[object]:
@@ -141,25 +145,27 @@ class Hooks:
         if branch.depth >= MAX_NESTING:
             self._fatal("INVALID_ARGUMENT", f"parallel() and pipeline() are nested more than {MAX_NESTING} deep")
         results: list[object] = [None] * len(works)
+        call_line = script_line()
 
         def body(index: int, work: Callable[[], object]) -> Callable[[], None]:
             def run() -> None:
                 try:
                     results[index] = work()
                 except Exception as error:  # noqa: BLE001 -- whatever an item raises makes the item None
-                    self._item_failed(key, index, error)
+                    self._item_failed(key, index, error, call_line)
 
             return run
 
         self._scheduler.fork(branch, key, [body(index, work) for index, work in enumerate(works)])
         return results
 
-    def _item_failed(self, key: str, index: int, error: Exception) -> None:
+    def _item_failed(self, key: str, index: int, error: Exception, call_line: int) -> None:
         name, message, line, _ = describe_exception(error)
         text = f"{name}: {message}" if message else name
         if len(text) > MAX_NARRATION_CHARS:
             text = text[: MAX_NARRATION_CHARS - 1] + "…"
-        self._narrate(ItemFailed(key, index, line or 0, text))
+        # A function of the wrong arity fails before any line of it runs: then the line of the combinator is the place.
+        self._narrate(ItemFailed(key, index, line or call_line, text))
 
     # ---- narration
 
@@ -234,14 +240,6 @@ def _all_stages(stages: "tuple[Callable[..., object], ...]", item: object, index
         return previous
 
     return work
-
-
-def _count(items: Sequence[object]) -> int:
-    try:
-        return len(items)
-    except OverflowError:  # A range may hold more than a length can say, and that must not become the script's error.
-        assert isinstance(items, range)
-        return abs(items.stop - items.start) // abs(items.step)
 
 
 def script_line() -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never
 
 from loopwarden_engine.plain import (
+    MAX_DEPTH,
     JsonObject,
     JsonValue,
     PlainDataError,
@@ -155,6 +156,8 @@ MAX_VIOLATIONS: Final = 200
 MAX_LINES: Final = 64
 
 
+_MAX_MESSAGE_DEPTH: Final = MAX_DEPTH + 1
+"""A message is an object around values that may be `MAX_DEPTH` deep themselves."""
 _IDLE_START: Final = b'{"type":"idle","consumed":'
 _IDLE_DIGITS: Final = 12
 
@@ -262,7 +265,7 @@ def decode_from_host(data: bytes) -> FromHost:
 
 def _decode(data: bytes) -> JsonObject:
     try:
-        return decode_object(data)
+        return decode_object(data, max_depth=_MAX_MESSAGE_DEPTH)
     except PlainDataError as error:
         raise MessageError(str(error)) from None
 

@@ -8,6 +8,7 @@ is refused together with the path at which it stands. Both sides of the wire use
 import hashlib
 import json
 import math
+import re
 from typing import Final, NoReturn, TypeAlias
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -17,6 +18,7 @@ MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 DEFAULT_MAX_CHARS: Final = 1 << 20
 """No value whose compact JSON is longer than this (code points) fits into a frame, so a copy stops there."""
+_MAX_PATH_CHARS: Final = 300
 
 
 class PlainDataError(ValueError):
@@ -32,8 +34,28 @@ class ValueTooLargeError(PlainDataError):
     """The value is plain so far, but longer than the cap."""
 
 
+class _Unplain(Exception):
+    """Why a copy stopped. Each container around the place adds its step, innermost first."""
+
+    def __init__(self, reason: str, *, is_too_large: bool = False) -> None:
+        self.reason = reason
+        self.is_too_large = is_too_large
+        self.steps: list[str] = []
+
+    def placed(self, name: str) -> PlainDataError:
+        """The error with its path from the root."""
+        path = name + "".join(reversed(self.steps))
+        if len(path) > _MAX_PATH_CHARS:
+            path = path[: _MAX_PATH_CHARS - 1] + "…"
+        return (ValueTooLargeError if self.is_too_large else PlainDataError)(path, self.reason)
+
+
 class _Copy:
-    """One copy in progress. `room` counts down the characters that the compact JSON may still take."""
+    """One copy in progress. `room` counts down the characters that the compact JSON may still take.
+
+    Paths are made only when something is refused: made on the way down, one long key above many items would hold up
+    the host for seconds.
+    """
 
     __slots__ = ("max_chars", "room")
 
@@ -41,65 +63,76 @@ class _Copy:
         self.max_chars = max_chars
         self.room = max_chars
 
-    def take(self, chars: int, path: str) -> None:
+    def take(self, chars: int) -> None:
         self.room -= chars
         if self.room < 0:
-            raise ValueTooLargeError(path, f"the value is larger than {self.max_chars} characters of JSON")
+            raise _Unplain(f"the value is larger than {self.max_chars} characters of JSON", is_too_large=True)
 
-    def copy(self, value: object, path: str, depth: int) -> JsonValue:
+    def copy(self, value: object, depth: int) -> JsonValue:
         kind = type(value)
         if value is None or kind is bool:
-            self.take(4, path)
+            self.take(4)
             return value  # type: ignore[return-value]
         if kind is str:
-            self.take(len(value) + 2, path)  # type: ignore[arg-type]
-            return _check_text(value, path)  # type: ignore[arg-type]
+            self.take(len(value) + 2)  # type: ignore[arg-type]
+            return _check_text(value)  # type: ignore[arg-type]
         if kind is int:
-            self.take(1, path)
+            self.take(1)
             if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:  # type: ignore[operator]
-                raise PlainDataError(path, "the integer is outside of +-(2**53 - 1); pass it as a string")
+                raise _Unplain("the integer is outside of +-(2**53 - 1); pass it as a string")
             return value  # type: ignore[return-value]
         if kind is float:
-            self.take(1, path)
+            self.take(1)
             if not math.isfinite(value):  # type: ignore[arg-type]
-                raise PlainDataError(path, f"{value} is not JSON data")
+                raise _Unplain(f"{value} is not JSON data")
             return value  # type: ignore[return-value]
         if kind is list or kind is tuple:
-            return self._copy_items(value, path, depth + 1)  # type: ignore[arg-type]
+            return self._copy_items(value, depth + 1)  # type: ignore[arg-type]
         if kind is dict:
-            return self._copy_members(value, path, depth + 1)  # type: ignore[arg-type]
-        raise PlainDataError(path, f"{kind.__name__} is not JSON data")
+            return self._copy_members(value, depth + 1)  # type: ignore[arg-type]
+        raise _Unplain(f"{kind.__name__} is not JSON data")
 
-    def _copy_items(self, items: "list[object] | tuple[object, ...]", path: str, depth: int) -> JsonValue:
-        _check_depth(depth, path)
-        self.take(len(items) + 2, path)
-        copy = self.copy
-        return [copy(item, f"{path}[{index}]", depth) for index, item in enumerate(items)]
+    def _copy_items(self, items: "list[object] | tuple[object, ...]", depth: int) -> JsonValue:
+        _check_depth(depth)
+        self.take(len(items) + 2)
+        copied: list[JsonValue] = []
+        try:
+            for item in items:
+                copied.append(self.copy(item, depth))  # noqa: PERF401 -- its length says where it stopped
+        except _Unplain as stopped:
+            stopped.steps.append(f"[{len(copied)}]")
+            raise
+        return copied
 
-    def _copy_members(self, members: "dict[object, object]", path: str, depth: int) -> JsonValue:
-        _check_depth(depth, path)
-        self.take(2 * len(members) + 2, path)
+    def _copy_members(self, members: "dict[object, object]", depth: int) -> JsonValue:
+        _check_depth(depth)
+        self.take(2 * len(members) + 2)
         copied: dict[str, JsonValue] = {}
         for key, item in members.items():
             if type(key) is not str:
-                raise PlainDataError(path, f"a key of type {type(key).__name__} is not a string")
-            self.take(len(key) + 2, path)
-            _check_text(key, path)
-            copied[key] = self.copy(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{key!r}]", depth)
+                raise _Unplain(f"a key of type {type(key).__name__} is not a string")
+            self.take(len(key) + 2)
+            _check_text(key)
+            try:
+                copied[key] = self.copy(item, depth)
+            except _Unplain as stopped:
+                shown = key[:_MAX_PATH_CHARS]
+                stopped.steps.append(f".{shown}" if shown.isidentifier() else f"[{shown!r}]")
+                raise
         return copied
 
 
-def _check_depth(depth: int, path: str) -> None:
+def _check_depth(depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise PlainDataError(path if len(path) < 200 else path[:200], f"nested more than {MAX_DEPTH} deep")
+        raise _Unplain(f"nested more than {MAX_DEPTH} deep")
 
 
-def _check_text(text: str, path: str) -> str:
+def _check_text(text: str) -> str:
     if not text.isascii():
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise PlainDataError(path, "the text holds a lone surrogate, which is not Unicode text") from None
+            raise _Unplain("the text holds a lone surrogate, which is not Unicode text") from None
     return text
 
 
@@ -108,7 +141,10 @@ def copy_plain(value: object, name: str = "value", *, max_chars: int = DEFAULT_M
 
     `name` is the root of the path in errors. Raises `PlainDataError` (`ValueTooLargeError` above `max_chars`).
     """
-    return _Copy(max_chars).copy(value, name, 0)
+    try:
+        return _Copy(max_chars).copy(value, 0)
+    except _Unplain as stopped:
+        raise stopped.placed(name) from None
 
 
 def copy_object(value: object, name: str = "value", *, max_chars: int = DEFAULT_MAX_CHARS) -> JsonObject:
@@ -173,28 +209,32 @@ def _constant(text: str) -> NoReturn:
 _decoder = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
 )
+# A call for each number of a megabyte holds up the host for 0.2 s. Without many digits or an exponent none can be bad.
+_decoder_of_small_numbers = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, strict=True)
+_LARGE_NUMBER: Final = re.compile(r"[0-9]{16}|[0-9][eE]")
 
 
-def decode_json(data: bytes | str) -> JsonValue:
+def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
     """Decode one JSON text into plain data, strictly.
 
     Refuses what `json.loads` lets through: duplicate keys, non-finite and unsafe numbers, lone surrogates, nesting
-    beyond 64, a byte order mark. Raises `PlainDataError`, never anything else.
+    beyond `max_depth`, a byte order mark. Raises `PlainDataError`, never anything else.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        value: JsonValue = _decoder.decode(text)
+        decoder = _decoder if _LARGE_NUMBER.search(text) else _decoder_of_small_numbers
+        value: JsonValue = decoder.decode(text)
     except PlainDataError:
         raise
     except UnicodeDecodeError as error:
         raise PlainDataError("JSON", f"not UTF-8 at byte {error.start}") from None
     except RecursionError:
-        raise PlainDataError("JSON", f"nested more than {MAX_DEPTH} deep") from None
+        raise PlainDataError("JSON", f"nested more than {max_depth} deep") from None
     except ValueError as error:
         raise PlainDataError("JSON", str(error)) from None
     # Only an escape brings in a lone surrogate through UTF-8, and only brackets nest: most texts skip the checks.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
-        raise PlainDataError("JSON", f"nested more than {MAX_DEPTH} deep")
+    if text.count("[") + text.count("{") > max_depth and _is_too_deep(value, max_depth):
+        raise PlainDataError("JSON", f"nested more than {max_depth} deep")
     if "\\u" in text or not isinstance(data, bytes):
         try:
             _compact.encode(value).encode("utf-8")
@@ -203,10 +243,10 @@ def decode_json(data: bytes | str) -> JsonValue:
     return value
 
 
-def _is_too_deep(value: JsonValue) -> bool:
+def _is_too_deep(value: JsonValue, max_depth: int) -> bool:
     # Level by level and containers only: a walk with a path would hold up the host for 0.2 s on a hostile megabyte.
     level: list[list[JsonValue] | JsonObject] = [value] if isinstance(value, list | dict) else []
-    for _ in range(MAX_DEPTH):
+    for _ in range(max_depth):
         level = [
             inner
             for outer in level
@@ -218,9 +258,9 @@ def _is_too_deep(value: JsonValue) -> bool:
     return True
 
 
-def decode_object(data: bytes | str) -> JsonObject:
+def decode_object(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonObject:
     """As `decode_json`, for a text that has to hold an object."""
-    value = decode_json(data)
+    value = decode_json(data, max_depth=max_depth)
     if not isinstance(value, dict):
         raise PlainDataError("JSON", "the text is not a JSON object")
     return value

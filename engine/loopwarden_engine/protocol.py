@@ -1,8 +1,9 @@
 """The host's end of the wire as a pure state machine: bytes in, messages out, bytes to send. No I/O.
 
 Rules kept here: a worker says `ready` or `rejected` once, then waits for `go`; call ids count 1, 2, 3 …; a key is used
-once; replies answer open calls only; `idle` never claims replies that were not sent; narration is counted; after a
-terminal message nothing more is read. Any breach raises `ProtocolBreach`, and the machine is dead from then on.
+once; replies answer open calls only; `idle` never claims replies that were not sent, and a worker that said that it
+waits with nothing to consume is silent until it gets a reply; narration is counted; after a terminal message nothing
+more is read. Any breach raises `ProtocolBreach`, and the machine is dead from then on.
 """
 
 from enum import Enum
@@ -76,6 +77,7 @@ class HostProtocol:
     __slots__ = (
         "_calls",
         "_consumed",
+        "_is_waiting",
         "_keys",
         "_max_narration",
         "_narration",
@@ -95,6 +97,7 @@ class HostProtocol:
         self._open: set[int] = set()
         self._replies_sent = 0
         self._consumed = 0
+        self._is_waiting = False
 
     @property
     def all_replies_consumed(self) -> bool:
@@ -121,6 +124,7 @@ class HostProtocol:
         data = frame(encode_from_host(Reply(call_id, value)))
         self._open.remove(call_id)
         self._replies_sent += 1
+        self._is_waiting = False
         return data
 
     def receive(self, data: bytes) -> None:
@@ -151,6 +155,9 @@ class HostProtocol:
         following = LEGAL_MOVES[self.state].get(type(message))
         if following is None:
             raise ProtocolBreach(f"a {type(message).__name__} message came in state {self.state.value}")
+        if self._is_waiting:
+            # Its processor time is not watched while it waits, so it must not do anything then.
+            raise ProtocolBreach(f"a {type(message).__name__} message came from a worker that said it waits")
         match message:
             case Call(id=number, key=key):
                 if number != self._calls + 1:
@@ -164,6 +171,7 @@ class HostProtocol:
                 if not self._consumed <= consumed <= self._replies_sent:
                     raise ProtocolBreach(f"{consumed} replies are said to be consumed; {self._replies_sent} were sent")
                 self._consumed = consumed
+                self._is_waiting = consumed == self._replies_sent
             case Phase() | Log() | ItemFailed():
                 self._narration += 1
                 if self._narration > self._max_narration:

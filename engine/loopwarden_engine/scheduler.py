@@ -102,6 +102,7 @@ class Scheduler:
             return run
 
         depth = branch.depth + 1
-        for index, body in enumerate(bodies):
-            self._ready.append((Branch(child(body), self._hub, f"{key}.{index}.", depth), None))
+        # All or none: where memory ends midway, no branch of a combinator that failed may run.
+        branches = [Branch(child(body), self._hub, f"{key}.{index}.", depth) for index, body in enumerate(bodies)]
+        self._ready.extend([(child_branch, None) for child_branch in branches])
         self._hub.switch()

@@ -22,7 +22,7 @@ class Worker:
         channel = self._channel
         start = channel.take()
         assert isinstance(start, Start)
-        compiled = compile_source(start.source)
+        compiled = compile_source(start.source, start.max_frame_bytes)
         if isinstance(compiled, Rejected):
             channel.put(compiled)
             channel.wait_for_end()

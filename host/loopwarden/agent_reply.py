@@ -77,6 +77,8 @@ def _text(reply: AgentReply, max_frame_bytes: int) -> str:
         raise ReplyUnusable("the text of the reply is not a text", notes=reply.notes)
     if not text and reply.value is not None:
         raise ReplyUnusable("the agent gave a structured value, but the call has no schema", notes=reply.notes)
+    if len(text) > max_frame_bytes:  # Before it is encoded: that takes its time with what an agent may print in hours.
+        raise ReplyUnusable(_too_large(len(text), max_frame_bytes), text=text, notes=reply.notes)
     try:
         size = len(compact_json(text).encode("utf-8"))
     except UnicodeEncodeError:
@@ -114,4 +116,4 @@ def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int)
 
 
 def _too_large(size: int, max_frame_bytes: int) -> str:
-    return f"the reply takes {size} bytes; at most {max_frame_bytes} can be delivered"
+    return f"the reply takes {size} bytes or more; at most {max_frame_bytes} can be delivered"

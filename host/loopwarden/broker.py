@@ -7,8 +7,10 @@ Charges are never given back. Every agent that started has exactly one end.
 
 import asyncio
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -23,10 +25,11 @@ from loopwarden.limits import Limits
 from loopwarden.provider import AgentFailed, AgentRequest, Provider, ProviderStartError
 from loopwarden.slots import AgentSlots
 from loopwarden_engine.messages import Call
-from loopwarden_engine.plain import JsonValue
+from loopwarden_engine.plain import JsonValue, copy_object
 
-ABANDON_SECONDS: Final = 2.0
-"""On top of the grace: a provider that then still runs is left alone, and its end is recorded without it."""
+ABANDON_SECONDS: Final = 10.0
+"""On top of the grace: a provider that then still runs is left alone, and its end is recorded without it. More than the
+supervisor of an agent program can need, so that no process of the run is left when the run ends."""
 
 
 class Keeper(Protocol):
@@ -61,6 +64,8 @@ class Agent:
     notes: tuple[str, ...] = ()
     attempts: int = 0
     output_kept: bool = False
+    digest: str | None = None
+    """Of the call, once somebody asked for it: hashing every prompt again for every receipt would hold up the host."""
     task: "asyncio.Task[None] | None" = None
     abandon_timer: Timer | None = None
     stopped_because: str | None = None
@@ -196,7 +201,8 @@ class Broker:
             prompt=facts.prompt,
             label=agent.call.label,
             phase=facts.phase,
-            schema=facts.schema,
+            # Its own copy: what it does with it must change neither the check of its reply nor the digest of the call.
+            schema=None if facts.schema is None else copy_object(facts.schema),
             model=facts.model,
             workspace=self.workspace,
             folder=None if self.keeper is None else self.keeper.agent_folder(agent.seq),
@@ -205,7 +211,7 @@ class Broker:
             grace_seconds=self.limits.agent_grace_seconds,
             max_output_bytes=self.limits.max_output_bytes,
             idempotency_key=f"{self.run_id}/{agent.seq}",
-            progress=lambda message: self._progress(agent, message),
+            progress=self._progress_of(agent),
         )
 
     async def _ask(self, agent: Agent) -> None:
@@ -228,8 +234,13 @@ class Broker:
                 self._end_fault(agent, Code.AGENT_RESULT, "the provider cancelled its own call")
             else:
                 self._end_stopped(agent)
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise  # Meant for the whole program, which is ending.
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            # Meant for the whole program, or for this coroutine, which end now. Should the loop go on, so does the run.
+            with suppress(RuntimeError):
+                asyncio.get_running_loop().call_soon(
+                    self._end_fault, agent, Code.AGENT_RESULT, provider_error(error)
+                )
+            raise
         except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
             self._end_fault(agent, Code.AGENT_RESULT, provider_error(error))
         else:
@@ -239,9 +250,22 @@ class Broker:
     def _keep(self, agent: Agent, text: str) -> None:
         if self.keeper is not None and text and not agent.output_kept:
             agent.output_kept = True
-            self.keeper.keep_output(agent.seq, text)
+            self.keeper.keep_output(agent.seq, _cut_bytes(text, self.limits.max_output_bytes))
 
     # ---- progress and time
+
+    def _progress_of(self, agent: Agent) -> Callable[[str], None]:
+        loop, thread = asyncio.get_running_loop(), threading.get_ident()
+
+        def progress(message: str) -> None:
+            if threading.get_ident() == thread:
+                self._progress(agent, message)
+                return
+            # A provider may well work in a thread of its own. Without a loop nobody listens any more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._progress, agent, provider_words(message))
+
+        return progress
 
     def _progress(self, agent: Agent, message: str) -> None:
         if agent.outcome is None and not self._stopped:
@@ -291,10 +315,14 @@ class Broker:
         if agent.stopped_because is not None or agent.outcome is not None:
             return
         agent.stopped_because = why
-        assert agent.task is not None
+        if agent.task is None:
+            self._end_stopped(agent)
+            return
         # A task that never ran its first line would end without a word.
         agent.task.add_done_callback(lambda _: self._end_stopped(agent))
-        agent.task.cancel()
+        # Charged and handed over is one step, so an agent that is to be asked in this very turn of the loop still is:
+        # what was charged and what the provider saw never differ.
+        asyncio.get_running_loop().call_soon(agent.task.cancel)
         if agent.abandon_timer is not None:
             agent.abandon_timer.cancel()
         agent.abandon_timer = self.clock.call_later(
@@ -326,6 +354,8 @@ class Broker:
             self._end_stopped(agent)
             return
         reason = provider_words(reason)
+        # The run ends with this: the slot that comes free must not start one more agent on the way.
+        self._queue.clear()
         what = "could not start an agent" if code is Code.AGENT_START else "gave no usable end of an agent"
         message = f"the provider {agent.provider_name!r} {what}: {reason}"
         self._end(agent, AgentOutcome.FAILED, None, reason, (), deliver=False)
@@ -384,6 +414,8 @@ class Broker:
             return
         self._stopped = True
         self._queue.clear()
+        if self._waits_for_host:
+            self.slots.withdraw(self._host_slot_is_free)
         if self._timer is not None:
             self._timer.cancel()
         self._all_ended = asyncio.get_running_loop().create_future()
@@ -401,3 +433,9 @@ class Broker:
         """Wait until every agent has its end. After `stop`."""
         assert self._all_ended is not None
         await self._all_ended
+
+
+def _cut_bytes(text: str, max_bytes: int) -> str:
+    if len(text) * 4 <= max_bytes:
+        return text
+    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")

@@ -1,5 +1,6 @@
 """What a call asks for, decoded on the host: the rules of `agent()`'s prompt and options (design section 5)."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,8 @@ from loopwarden_engine.messages import Call
 from loopwarden_engine.plain import JsonObject, canonical_bytes, digest
 
 LABEL_CHARS: Final = 48
+_LINE: Final = re.compile("[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
+"""Up to what `str.splitlines` takes for the end of a line."""
 
 
 class CallRefused(LoopwardenError):
@@ -73,11 +76,9 @@ def decode_call(call: Call, current_phase: str | None) -> DecodedCall:
 
 def default_label(prompt: str) -> str:
     """The first non-empty line of the prompt, trimmed, cut to 48 characters."""
-    for line in prompt.splitlines():
-        trimmed = line.strip()
-        if trimmed:
-            return trimmed[:LABEL_CHARS]
-    return prompt.strip()[:LABEL_CHARS]
+    # Everything that ends a line counts as space. Splitting a prompt of a million empty lines would hold up the host.
+    first = _LINE.match(prompt.lstrip())
+    return first.group().rstrip()[:LABEL_CHARS] if first else ""
 
 
 def _name(call: Call, options: JsonObject, name: str, max_chars: int) -> str | None:

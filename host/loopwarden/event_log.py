@@ -1,7 +1,6 @@
 """The events of one run: numbered, kept within a bound, read by any number of observers at their own pace."""
 
 import asyncio
-import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -57,4 +56,4 @@ class EventLog:
             return None
         first = self._number - len(self._kept) + 1
         index = max(after + 1 - first, 0)
-        return next(itertools.islice(self._kept, index, None))
+        return self._kept[index]

@@ -99,13 +99,16 @@ class Host:
             run.give_up(InvalidRequest(_CLOSED))
         for run in list(self._live.values()):
             run.cancel("the host was closed")
-        for run in list(self._live.values()):
-            await run.wait()
-        # A start that is under way notices by itself; only then nobody asks for the launcher any more.
         assert self._no_start is not None
-        await self._no_start.wait()
-        if self._launcher is not None:
-            await self._launcher.close()
+        try:
+            for run in list(self._live.values()):
+                await run.wait()
+            # A start that is under way notices by itself; only then nobody asks for the launcher any more.
+            await self._no_start.wait()
+        finally:
+            # Also when whoever closes the host is cancelled meanwhile: the launcher takes its workers along.
+            if self._launcher is not None:
+                await self._launcher.close()
 
     # ---- runs
 

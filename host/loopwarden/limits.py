@@ -47,7 +47,7 @@ class Limits:
     max_narration: int = 10_000
     """`phase`, `log` and `itemFailed` messages of one run."""
     max_frame_bytes: int = 1024 * 1024
-    """One message of a worker; so also the largest prompt, result and reply."""
+    """One message of a worker; so also the largest prompt, result and reply. At least 64 KiB: any log message fits."""
     max_source_bytes: int = 512 * 1024
     """The source of a script, in UTF-8."""
     max_args_bytes: int = 512 * 1024
@@ -105,7 +105,7 @@ class LimitOverrides(TypedDict, total=False):
 OVERRIDABLE: Final = frozenset(LimitOverrides.__annotations__)
 _MAY_BE_ZERO: Final = frozenset({"max_extra_attempts", "agent_grace_seconds", "max_narration"})
 _COUNTS: Final = frozenset(field.name for field in dataclasses.fields(Limits) if field.type in (int, "int"))
-_SMALLEST: Final = {"memory_bytes": 64 * 1024 * 1024, "max_frame_bytes": 4096}
+_SMALLEST: Final = {"memory_bytes": 64 * 1024 * 1024, "max_frame_bytes": 64 * 1024}
 _LARGEST: Final = {"max_frame_bytes": 64 * 1024 * 1024}
 _LARGEST_NUMBER: Final = 2**53 - 1
 

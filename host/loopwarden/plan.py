@@ -1,22 +1,24 @@
 """A request turned into what a run will do: everything that can be refused is refused here, before anything starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from loopwarden.agent_reply import provider_words
 from loopwarden.checks import Check
 from loopwarden.contract import AgentOutcome, Contract, Delivery, Opening
-from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, ScriptRejected
+from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, ScriptRejected, StartRefused
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.provider import Capabilities, Provider
 from loopwarden.receipt import Receipt
 from loopwarden.script import Script
 from loopwarden.workspace import refuse_inside, resolve_workspace
-from loopwarden_engine.plain import JsonObject, compact_json
+from loopwarden_engine.plain import JsonObject, compact_json, copy_object
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
+AnswerT = TypeVar("AnswerT")
 
 _CAPABILITY_WORDS: Final = {
     "structured_output": "give structured output",
@@ -67,8 +69,8 @@ def make_plan(
     contract = script.contract
     limits = deployment.limits.lowered(overrides)
     _check_source(script, limits)
-    decoded = contract.decode_args(args)
-    limits = _cap_agents(contract.max_total_agents(decoded), limits, overrides)
+    decoded = _from_contract(lambda: contract.decode_args(args))
+    limits = _cap_agents(_from_contract(lambda: contract.max_total_agents(decoded)), limits, overrides)
     provider_name = _choose_provider(deployment, provider, contract.requires)
     folder = None if workspace is None else resolve_workspace(Path(workspace))
     if folder is not None:
@@ -76,7 +78,7 @@ def make_plan(
     if checks and folder is None:
         raise InvalidRequest("checks run in the workspace; give the run a workspace")
     opening = None if continues is None else _opening(contract, decoded, script.name, continues)
-    script_args = contract.script_args(decoded, opening)
+    script_args = _from_contract(lambda: copy_object(contract.script_args(decoded, opening), "args"))
     if len(compact_json(script_args).encode("utf-8")) > limits.max_args_bytes:
         raise ArgsInvalid(f"the arguments take more than {limits.max_args_bytes} bytes of JSON (maxArgsBytes)")
     return Plan(
@@ -90,6 +92,19 @@ def make_plan(
         opening=opening,
         deployment=deployment,
     )
+
+
+def _from_contract(question: Callable[[], AnswerT]) -> AnswerT:
+    """Ask a contract. It is code of others, and whoever starts a run is promised a `StartRefused`."""
+    try:
+        return question()
+    except StartRefused:
+        raise
+    except Exception as error:
+        raise InvalidRequest(
+            f"the contract of the loop failed with {type(error).__name__}: {provider_words(error)}; "
+            "its author has to mend it"
+        ) from error
 
 
 def _check_source(script: Script[Any, Any], limits: Limits) -> None:
@@ -145,7 +160,7 @@ def _opening(contract: Contract[ArgsT, Any], args: ArgsT, name: str, receipt: Re
     handoff = receipt.last_handoff
     if handoff is not None:
         delivery = Delivery(seq=1, outcome=AgentOutcome.COMPLETED, value=handoff)
-        if contract.last_handoff(args, [delivery]) is None:
+        if _from_contract(lambda: contract.last_handoff(args, [delivery])) is None:
             raise InvalidRequest(
                 f"the last handoff in the receipt of run {receipt.run_id} breaks the rules of the loop"
             )

@@ -86,6 +86,10 @@ ReplyFunction: TypeAlias = Callable[[AgentRequest], Awaitable[AgentReply | str |
 class AgentFailed(LoopwardenError):
     """The agent failed; the script gets None. `reason` is one sentence for the receipt; `notes` add facts."""
 
+    # For subclasses whose own `__init__` forgets ours.
+    reason: str = "its provider gave no reason"
+    notes: tuple[str, ...] = ()
+
     def __init__(self, reason: str, *, notes: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -94,6 +98,8 @@ class AgentFailed(LoopwardenError):
 
 class ProviderStartError(LoopwardenError):
     """No agent could be started: the program does not exist, the backend is not configured. Ends the run."""
+
+    reason: str = "its provider gave no reason"
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -4,6 +4,7 @@ launched --Ready--> live --result | failure | limit | death | cancel--> ending -
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, assert_never
 
 from loopwarden import events
+from loopwarden.agent_reply import provider_words
 from loopwarden.broker import Broker, BrokerPorts
 from loopwarden.call_options import DecodedCall
 from loopwarden.checks import run_check
@@ -51,7 +53,8 @@ class Run(Generic[ResultT]):
         self._plan: Plan[Any, ResultT] = record.plan
         self._clock = clock
         self._on_end = on_end
-        self._log: Any = run_logger(record.run_id)
+        self._loop = asyncio.get_running_loop()
+        self._logger: Any = run_logger(record.run_id)
         self._events = EventLog(record.run_id)
         self._compiled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._refusal: StartRefused | None = None
@@ -59,6 +62,7 @@ class Run(Generic[ResultT]):
         self._deadline: Timer | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
+        self._checks_unwanted = False
         self._finished: asyncio.Future[Outcome[ResultT]] = asyncio.get_running_loop().create_future()
         self._value: ResultT | None = None
         self._final_receipt: Receipt | None = None
@@ -125,8 +129,14 @@ class Run(Generic[ResultT]):
         return self._events.read(after)
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Fix the outcome as cancelled and kill the worker, now. The first reason wins; after the end it is a no-op."""
+        """Fix the outcome as cancelled and kill the worker, now. The first reason wins; after the end it is a no-op.
+
+        Checks that have not ended are left out. Raises RuntimeError on another thread or event loop.
+        """
+        if _running_loop() is not self._loop:
+            raise RuntimeError("this run belongs to another event loop; use its call_soon_threadsafe(run.cancel)")
         if self._record.ending is not None:
+            self._checks_unwanted = True
             if self._checking is not None:
                 self._checking.cancel()
             return
@@ -174,7 +184,7 @@ class Run(Generic[ResultT]):
         self._deadline = deadline
         self._is_live = True
         self._record.write(self._broker, now=True)
-        self._log.info("run started", script=self._plan.script.name, summary=summary)
+        self._note("info", "run started", script=self._plan.script.name, summary=summary)
         self._emit(
             events.RunStarted,
             script=self._plan.script.name,
@@ -192,13 +202,16 @@ class Run(Generic[ResultT]):
     def _received(self, message: messages.FromWorker) -> None:
         try:
             self._handle(message)
-        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
-            self._log.error("a message of the worker could not be handled", exc_info=error)
+        except BaseException as error:
+            # Also what is no Exception: a library in Rust that panics raises such a thing, and a contract may.
+            self._note("error", "a message of the worker could not be handled", exc_info=error)
             kind = type(message).__name__
             what = (
                 f"the host failed at a {kind} message with {type(error).__name__}; please report this mistake of ours"
             )
             self._fail(Failure(code=Code.PROTOCOL, message=what))
+            if isinstance(error, KeyboardInterrupt):
+                raise
 
     def _handle(self, message: messages.FromWorker) -> None:
         match message:
@@ -281,7 +294,7 @@ class Run(Generic[ResultT]):
         except ContractBroken:
             raise
         except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
-            self._log.error("the contract failed", exc_info=error)
+            self._note("error", "the contract failed", exc_info=error)
             raise ContractBroken(_contract_mistake(error)) from None
 
     def _accept_result(self, value: JsonValue) -> None:
@@ -289,12 +302,14 @@ class Run(Generic[ResultT]):
         try:
             result = contract.decode_result(self._plan.args, value, self._broker.facts)
             conclusion = contract.conclusion(self._plan.args, result)
+            if not isinstance(conclusion, Conclusion):
+                raise TypeError(f"its conclusion is a {type(conclusion).__name__}")
         except ContractBroken as broken:
             self._fail(Failure(code=Code.CONTRACT, message=str(broken)))
         except ProvenanceBroken as broken:
             self._fail(Failure(code=Code.PROVENANCE, message=str(broken)))
         except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
-            self._log.error("the contract failed", exc_info=error)
+            self._note("error", "the contract failed", exc_info=error)
             self._fail(Failure(code=Code.CONTRACT, message=_contract_mistake(error)))
         else:
             self._value = result
@@ -330,13 +345,17 @@ class Run(Generic[ResultT]):
         await self._broker.ended()
         await self._session.gone()
         conclusion = ending.conclusion
-        if conclusion is not None and conclusion.standing is Standing.COMPLETE and self._plan.checks:
+        if conclusion is None or conclusion.standing is not Standing.COMPLETE or not self._plan.checks:
+            pass
+        elif self._checks_unwanted:
+            self._record.problems.append("the run was cancelled before its checks began; nothing is verified")
+        else:
             self._checking = asyncio.get_running_loop().create_task(self._run_checks())
             await asyncio.wait([self._checking])
             if self._checking.cancelled():
                 self._record.problems.append("the checks were cancelled before they were done; nothing is verified")
             elif (error := self._checking.exception()) is not None:
-                self._log.error("a check could not be run", exc_info=error)
+                self._note("error", "a check could not be run", exc_info=error)
                 self._record.problems.append(f"a check could not be run: {type(error).__name__}: {error}")
         self._record.ended_at = time.time()
         self._emit(
@@ -348,7 +367,7 @@ class Run(Generic[ResultT]):
         self._record.write(self._broker, now=True)
         if self._record.folder is not None:
             self._record.folder.close()
-        self._log.info("run ended", stop_reason=ending.stop_reason, agents_started=self.agents_started)
+        self._note("info", "run ended", stop_reason=ending.stop_reason, agents_started=self.agents_started)
         self._finished.set_result(self._outcome(ending, conclusion))
         self._on_end(self)
 
@@ -380,6 +399,11 @@ class Run(Generic[ResultT]):
             receipt_source=self.receipt,
         )
 
+    def _note(self, level: str, event: str, **content: Any) -> None:
+        # A full disk behind the error stream, a processor of the embedder: a log that fails must change nothing.
+        with contextlib.suppress(Exception):
+            getattr(self._logger, level)(event, **content)
+
     def _emit(self, kind: Any, **content: Any) -> None:
         self._events.emit(kind, **content)
         if kind is events.AgentEnded:
@@ -401,4 +425,11 @@ def _rejection(name: str, violations: tuple[Violation, ...]) -> ScriptRejected:
 
 
 def _contract_mistake(error: Exception) -> str:
-    return f"the contract itself failed with {type(error).__name__}: {error}; its author has to mend it"
+    return f"the contract itself failed with {type(error).__name__}: {provider_words(error)}; its author has to mend it"
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

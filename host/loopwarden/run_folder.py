@@ -101,14 +101,19 @@ class RunFolder:
         make_private_folder(state_folder)
         make_private_folder(runs)
         path = runs / run_id
+        folder = cls(path)
         try:
             path.mkdir(mode=0o700)
-            (path / AGENTS).mkdir(mode=0o700)
-            live_fd = os.open(path / LIVE, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(live_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise disk_error("the folder of the run", path, error) from None
-        return cls(path, live_fd)
+        try:
+            (path / AGENTS).mkdir(mode=0o700)
+            folder._live_fd = os.open(path / LIVE, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(folder._live_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            folder.discard()  # A disk that is full midway must not leave half of a run behind.
+            raise disk_error("the folder of the run", path, error) from None
+        return folder
 
     def close(self) -> None:
         """Say that the run is over. Harmless when called again."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from loopwarden.broker import Agent, Broker
 from loopwarden.contract import Conclusion
@@ -14,7 +14,10 @@ from loopwarden.receipt import AgentRecord, CheckRecord, FailureRecord, Receipt,
 from loopwarden.run_folder import RunFolder, RunFolderError, agent_folder_name
 
 _WRITE_EVERY_SECONDS: Final = 1.0
+_PAUSE_PER_WRITE: Final = 50.0
 _MAX_PROBLEMS: Final = 20
+
+ValueT = TypeVar("ValueT")
 
 _DECIDED_BY: Final[Mapping[Code, str]] = {
     Code.SCRIPT_ERROR: "the script failed",
@@ -58,7 +61,7 @@ class RunRecord:
     checks: list[CheckRecord] = field(default_factory=list)
     verified: bool | None = None
     problems: list[str] = field(default_factory=list)
-    _written_at: float = 0.0
+    _write_after: float = 0.0
 
     def make_folder(self) -> None:
         """Make the run's folder, if anything is kept on disk. Raises `InvalidRequest`."""
@@ -91,8 +94,13 @@ class RunRecord:
         try:
             write(self.folder)
         except RunFolderError as error:
-            if len(self.problems) < _MAX_PROBLEMS:
-                self.problems.append(str(error))
+            self._note(str(error))
+        except Exception as error:  # noqa: BLE001 -- what is on disk is for readers; it must not keep a run from ending
+            self._note(f"the folder of the run could not be written: {type(error).__name__}")
+
+    def _note(self, problem: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS and problem not in self.problems:
+            self.problems.append(problem)
 
     # ---- the receipt
 
@@ -100,20 +108,22 @@ class RunRecord:
         """Write the receipt; unless `now`, at most once a second."""
         if self.folder is None:
             return
-        moment = time.monotonic()
-        if now or moment - self._written_at >= _WRITE_EVERY_SECONDS:
-            self._written_at = moment
-            receipt = self.receipt(broker)
-            self._try(lambda folder: folder.write_receipt(receipt))
+        began = time.monotonic()
+        if now or began >= self._write_after:
+            self._try(lambda folder: folder.write_receipt(self.receipt(broker)))
+            # A receipt of very many agents takes long: writing it must stay a small part of what the host does.
+            took = time.monotonic() - began
+            self._write_after = began + max(_WRITE_EVERY_SECONDS, took * _PAUSE_PER_WRITE)
 
     def receipt(self, broker: Broker) -> Receipt:
         """The receipt as things stand."""
         plan, ending = self.plan, self.ending
         contract = plan.script.contract
         conclusion = ending.conclusion if ending is not None else None
-        handoff = contract.last_handoff(plan.args, broker.facts.deliveries)
+        handoff = self._from_contract(lambda: contract.last_handoff(plan.args, broker.facts.deliveries), None)
         if handoff is None and plan.opening is not None:
             handoff = plan.opening.handoff
+        no_args: dict[str, Any] = {}
         # Every value below is the host's own, so the checks of reading a receipt back are not repeated.
         return Receipt.model_construct(
             format=1,
@@ -122,7 +132,7 @@ class RunRecord:
             script_digest=plan.script.digest,
             workspace=None if plan.workspace is None else str(plan.workspace),
             provider=plan.provider,
-            args=contract.args_json(plan.args),
+            args=self._from_contract(lambda: contract.args_json(plan.args), no_args),
             limits=_camel(asdict(plan.limits)),
             walls=dict(self.walls),
             settings_digest=plan.deployment.settings_digest,
@@ -144,11 +154,23 @@ class RunRecord:
             problems=list(self.problems),
         )
 
+    def _from_contract(self, question: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
+        """A contract's mistake is a line in the receipt; it must not keep a run from ending."""
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 -- a contract is foreign code here
+            problem = f"the contract failed with {type(error).__name__} when the receipt was made"
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return otherwise
+
     def _agent(self, agent: Agent) -> AgentRecord:
+        if agent.digest is None:
+            agent.digest = agent.call.digest
         return AgentRecord.model_construct(
             seq=agent.seq,
             key=agent.call.written.key,
-            digest=agent.call.digest,
+            digest=agent.digest,
             label=agent.call.label,
             phase=agent.call.facts.phase,
             provider=agent.provider_name,

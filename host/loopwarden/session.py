@@ -3,6 +3,7 @@
 A session only reports. What an ending means for the run is decided in run.py, where the first ending wins.
 """
 
+import asyncio
 import signal
 from collections.abc import Callable
 from typing import Final
@@ -93,17 +94,19 @@ class Session:
             self._watchdog.begin_turn()
 
     def close(self) -> None:
-        """Hear nothing more from the worker, and kill it."""
+        """Hear nothing more from the worker, and kill it. Its descriptors go with it, whether or not somebody waits."""
         if self._over:
             return
         self._over = True
         self._watchdog.stop()
         self._channel.close()
         self.worker.kill()
+        self.worker.exited.add_done_callback(lambda _: self.worker.release())
 
     async def gone(self) -> None:
         """Wait until the process does not exist any more, then give its descriptors back."""
-        await self.worker.exited
+        # Shielded: a waiter that is cancelled would cancel the future that everybody else waits for.
+        await asyncio.shield(self.worker.exited)
         self.worker.release()
 
     def _received(self, data: bytes) -> None:

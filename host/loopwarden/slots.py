@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class AgentSlots:
@@ -20,6 +21,11 @@ class AgentSlots:
             return True
         self._waiting.append(when_free)
         return False
+
+    def withdraw(self, when_free: Callable[[], None]) -> None:
+        """Do not call `when_free` any more: its run is over."""
+        with suppress(ValueError):
+            self._waiting.remove(when_free)
 
     def give_back(self) -> None:
         """Give a slot back."""

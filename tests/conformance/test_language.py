@@ -8,15 +8,16 @@ import pytest
 
 from loopwarden import Host, Script, StartRefused
 from support.corpus import cases, same_json
+from support.lent_launcher import LentLauncher
 from support.replies import ScriptedReplies
 
 CASES = cases(Path(__file__).parent / "language.jsonl")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_language_case(case: dict[str, Any], runner: asyncio.Runner) -> None:
+def test_language_case(case: dict[str, Any], runner: asyncio.Runner, launcher: LentLauncher) -> None:
     """The value, types included, or the error code and line, is what the case says."""
-    seen = runner.run(play(case))
+    seen = runner.run(play(case, launcher))
     expected = case["expect"]
     for variant in expected.get("either", [expected]):
         if matches(case, variant, seen):
@@ -24,9 +25,10 @@ def test_language_case(case: dict[str, Any], runner: asyncio.Runner) -> None:
     pytest.fail(f"expected {expected}, saw {seen}")
 
 
-async def play(case: dict[str, Any]) -> dict[str, Any]:
+async def play(case: dict[str, Any], launcher: LentLauncher) -> dict[str, Any]:
     """Run the case and return value or failure."""
     async with Host(providers={"default": ScriptedReplies(case["agent_replies"])}) as host:
+        launcher.lend_to(host)
         try:
             outcome = await host.run(Script.from_text(case["source"]), case["args"])
         except StartRefused as refusal:

@@ -8,24 +8,32 @@ import pytest
 
 from loopwarden import Host, Limits, Run, Script, StartRefused, events
 from support.corpus import cases, same_json
+from support.lent_launcher import LentLauncher
 from support.ticks import TickClock, TickProvider, until_quiet
 
 CASES = cases(Path(__file__).parent / "workflow.jsonl")
 MAX_TICKS = 500
+# Limits of a case that reach the request itself; the others are those of the deployment.
+OVERRIDES = {
+    "max_total_agents": "max_total_agents",
+    "max_narration": "max_narration",
+    "deadline_ticks": "run_deadline_seconds",
+    "agent_timeout_ticks": "agent_timeout_seconds",
+}
 KINDS = {"runStarted": "start", "agentStarted": "agent-start", "agentEnded": "agent-end", "runEnded": "end"}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_workflow_case(case: dict[str, Any], runner: asyncio.Runner) -> None:
+def test_workflow_case(case: dict[str, Any], runner: asyncio.Runner, launcher: LentLauncher) -> None:
     """The case ends as it says, begins with one start event, ends with one end event, and pairs its agents."""
-    seen = runner.run(play(case))
+    seen = runner.run(play(case, launcher))
     expected = case["expect"]
     variants = expected.get("either", [expected])
     problems = [mismatch(case, variant, seen) for variant in variants]
     assert None in problems, problems
 
 
-async def play(case: dict[str, Any]) -> dict[str, Any]:
+async def play(case: dict[str, Any], launcher: LentLauncher) -> dict[str, Any]:
     """Run the case; return what was observable of it."""
     clock = TickClock()
     provider = TickProvider(clock, case["provider"]["table"])
@@ -34,14 +42,12 @@ async def play(case: dict[str, Any]) -> dict[str, Any]:
         max_total_agents=case.get("engine_ceiling", 1000),
         max_items_per_call=wanted.get("max_items_per_call", 4096),
         max_concurrent_agents=wanted.get("max_concurrent", 16),
+        max_frame_bytes=wanted.get("max_frame_bytes", 1024 * 1024),
         agent_grace_seconds=5,
     )
-    overrides: dict[str, Any] = {}
-    if "max_total_agents" in wanted:
-        overrides["max_total_agents"] = wanted["max_total_agents"]
-    if "deadline_ticks" in wanted:
-        overrides["run_deadline_seconds"] = wanted["deadline_ticks"]
+    overrides: dict[str, Any] = {OVERRIDES[name]: value for name, value in wanted.items() if name in OVERRIDES}
     async with Host(providers={"default": provider}, limits=limits, clock=clock) as host:
+        launcher.lend_to(host)
         try:
             run = await host.start(Script.from_text(case["source"]), case["args"], **overrides)
         except StartRefused as refusal:
@@ -104,6 +110,12 @@ def observed(outcome: Any, provider: TickProvider, seen: list[Any]) -> dict[str,
         "labels": [event.label for event in started],
         "agent_phases": [event.phase for event in started],
         "outcomes": [event.outcome.value for event in sorted(ended, key=lambda event: event.seq)],
+        "reasons": [event.reason for event in sorted(ended, key=lambda event: event.seq)],
+        "items_failed": [
+            [event.combinator, event.index, event.line, event.message]
+            for event in seen
+            if isinstance(event, events.ItemFailed)
+        ],
         "logs": [event.message for event in seen if isinstance(event, events.Log)],
         "phases": [event.title for event in seen if isinstance(event, events.Phase)],
         "events": [short(event) for event in seen if event.kind in KINDS],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopwarden import AgentFailed, AgentRequest, Host, Limits, Outcome, Script
-from loopwarden_engine.messages import Call, Idle
+from loopwarden_engine.messages import Call
 from support.stand_in import Peer, with_stand_in
 
 SCRIPT = Script.from_text("def main(args):\n    return 1\n")
@@ -62,7 +62,7 @@ def test_no_interleaving_of_calls_and_ends_starts_more_agents_than_the_cap(
             await peer.go()
             number = 0
             for burst in bursts:
-                peer.send(*[Call(number + n, str(number + n), 1, "p", {}) for n in range(1, burst + 1)], Idle(0))
+                peer.send(*[Call(number + n, str(number + n), 1, "p", {}) for n in range(1, burst + 1)])
                 number += burst
                 for _ in range(order.randint(0, 6)):
                     await end_one()

@@ -51,6 +51,7 @@ class Model:
         self.narration = 0
         self.consumed = 0
         self.sent = 0
+        self.waits = False
 
     def allows(self, message: FromWorker) -> bool:
         """True when the message may come now; takes it in."""
@@ -58,6 +59,8 @@ class Model:
             self.stage = "compiled" if isinstance(message, Ready) else "ended"
             return isinstance(message, Ready | Rejected)
         if self.stage != "running" or isinstance(message, Ready | Rejected):
+            return False
+        if self.waits:
             return False
         if isinstance(message, Call):
             fine = message.id == self.calls + 1 and bool(message.key) and message.key not in self.keys
@@ -67,6 +70,7 @@ class Model:
         if isinstance(message, Idle):
             fine = self.consumed <= message.consumed <= self.sent
             self.consumed = message.consumed
+            self.waits = self.consumed == self.sent
             return fine
         if isinstance(message, Phase | Log | ItemFailed):
             self.narration += 1
@@ -101,6 +105,7 @@ def test_the_machine_allows_exactly_what_the_rules_allow(messages: list[FromWork
         if isinstance(message, Call) and next(answer, False):
             machine.send_reply(message.id, None)
             model.sent += 1
+            model.waits = False
 
 
 @given(message=MESSAGES)

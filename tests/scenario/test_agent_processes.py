@@ -30,7 +30,7 @@ LEFT_BEHIND = {
     "stopped": "sh -c 'touch up; kill -STOP $$' &",
     "without its environment": f"setsid env -i PATH=$PATH sh -c 'touch up; {SLEEP}' &",
     "a process whose first thread is gone": (
-        f"{sys.executable} -c 'import ctypes, threading, time;"
+        f"setsid {sys.executable} -c 'import ctypes, threading, time;"
         "threading.Thread(target=time.sleep, args=(600,)).start();"
         'open("up", "w").close(); ctypes.CDLL(None).pthread_exit(None)\' &'
     ),
@@ -62,6 +62,10 @@ def descendants() -> set[int]:
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= more
     return below - {os.getpid()}
+
+
+def state(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
 
 
 @pytest.mark.parametrize("what", LEFT_BEHIND)
@@ -111,6 +115,21 @@ def test_an_agent_that_was_cancelled_may_wind_down_within_its_grace(tmp_path: Pa
 
     assert asyncio.run(scenario()) < 10
     assert (tmp_path / "bye").read_text() == "bye\n"
+
+
+def test_an_agent_that_is_stopped_may_wind_down_too(tmp_path: Path, mark: str) -> None:
+    async def scenario() -> None:
+        script = "trap 'echo bye > bye; exit 0' TERM; touch up; kill -STOP $$"
+        task = asyncio.create_task(provider(script, mark).reply(request(tmp_path, grace_seconds=60)))
+        await until((tmp_path / "up").exists)
+        [pid] = carrying("TEST_MARK", mark)
+        await until(lambda: state(pid) == b"T")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    assert (tmp_path / "bye").exists()
 
 
 def test_a_second_cancellation_cuts_the_grace_short_and_still_leaves_nothing(tmp_path: Path, mark: str) -> None:
@@ -181,6 +200,20 @@ def test_a_host_killed_by_sigkill_leaves_no_agent(tmp_path: Path, mark: str, wha
     assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in tree))
 
 
+def test_an_agent_does_not_outlive_its_supervisor_when_the_host_cannot_help(tmp_path: Path, mark: str) -> None:
+    host = start_host(tmp_path, mark, f"touch up; exec {SLEEP}")
+    try:
+        assert wait_until((tmp_path / "up").exists)
+        host.send_signal(signal.SIGSTOP)
+        [supervisor] = [pid for pid in processes_below(host.pid) if is_supervisor(pid)]
+        [agent] = processes_below(supervisor)
+        os.kill(supervisor, signal.SIGKILL)
+        assert wait_until(lambda: not Path(f"/proc/{agent}").exists() or state(agent) == b"Z")
+    finally:
+        host.kill()
+        host.communicate()
+
+
 def test_a_host_that_dies_while_a_fork_of_it_lives_leaves_no_agent(tmp_path: Path, mark: str) -> None:
     """The fork keeps the host's end of the socket open: only the host's own process id tells."""
     code = (
@@ -243,15 +276,15 @@ def processes_below(root: int) -> set[int]:
     return below - {root}
 
 
+def is_supervisor(pid: int) -> bool:
+    try:
+        return b"supervisor.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def supervisors() -> set[int]:
-    found = set()
-    for pid in descendants():
-        try:
-            if b"supervisor.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.add(pid)
-        except OSError:
-            continue
-    return found
+    return {pid for pid in descendants() if is_supervisor(pid)}
 
 
 async def reply_while_up(tmp_path: Path, mark: str, script: str, number: signal.Signals) -> AgentReply:
@@ -354,10 +387,6 @@ def test_twenty_agents_leave_no_descriptor_no_thread_and_no_zombie(tmp_path: Pat
     asyncio.run(scenario())
     assert threading.active_count() == 1
     assert descendants() == before
-
-
-def state(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
 
 
 def test_the_number_of_an_agent_is_not_free_for_others_while_its_group_lives(tmp_path: Path, mark: str) -> None:

@@ -241,6 +241,8 @@ def test_any_breach_of_the_protocol_ends_the_run_typed(runner: asyncio.Runner, d
         [Call(1, "1", 1, "a", {}), Call(2, "1", 1, "same key", {})],
         [Call(1, "", 1, "no key", {})],
         [Idle(1)],
+        [Idle(0), Idle(0)],
+        [Idle(0), Log("works on, unwatched")],
     ],
 )
 def test_a_message_in_the_wrong_state_is_a_breach(runner: asyncio.Runner, messages: list[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loopwarden import AgentReply, AgentRequest, Code, Host, Limits, Outcome, ProviderStartError, Run, Script, events
+from loopwarden import AgentReply, AgentRequest, Code, Host, Limits, Outcome, ProviderStartError, Run, Script, broker, events
 from support.census import descendants, descriptors
 
 Reply = Callable[[AgentRequest], Awaitable[Any]]
@@ -224,8 +224,11 @@ STOPS: dict[str, tuple[str, Reply, Poke, str | Code, int]] = {
 
 
 @pytest.mark.parametrize("name", STOPS)
-def test_every_stop_ends_once_and_leaves_nothing_behind(name: str, runner: asyncio.Runner) -> None:
+def test_every_stop_ends_once_and_leaves_nothing_behind(
+    name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outcome, events, processes and descriptors after each kind of end."""
+    monkeypatch.setattr(broker, "ABANDON_SECONDS", 0.2)
     source, reply, poke, ending, agents = STOPS[name]
     before = descriptors(), descendants(os.getpid())
 
@@ -281,8 +284,11 @@ def test_cancel_before_go_never_runs_the_body(runner: asyncio.Runner) -> None:
     assert [event.kind for event in runner.run(play())] == ["runStarted", "runEnded"]
 
 
-def test_a_provider_that_never_ends_is_left_alone_after_its_grace(runner: asyncio.Runner) -> None:
+def test_a_provider_that_never_ends_is_left_alone_after_its_grace(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The agent's end is recorded; a task that ignores its cancellation cannot hold up the run for ever."""
+    monkeypatch.setattr(broker, "ABANDON_SECONDS", 0.2)
     release = asyncio.Event()
 
     async def immortal(request: AgentRequest) -> str:

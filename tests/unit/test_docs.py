@@ -3,26 +3,10 @@
 import dataclasses
 import inspect
 import re
-from pathlib import Path
 
 from loopwarden.failures import MEANINGS, RunFailed
 from loopwarden.limits import OVERRIDABLE, Limits
-
-ROOT = Path(__file__).parents[2]
-
-
-def between(page: str, name: str) -> str:
-    """The generated part of a page."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {name}: begin[^>]*-->\n(.*?)<!-- {name}: end -->", text, re.DOTALL)
-    assert found is not None, f"{page} has no part {name}"
-    return found.group(1)
-
-
-def camel(name: str) -> str:
-    """The name as JSON and messages write it."""
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
+from support.pages import between
 
 
 def limits_table() -> str:

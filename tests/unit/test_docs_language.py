@@ -57,7 +57,8 @@ def modules_table() -> str:
 
 def refused_table() -> str:
     """What the policy refuses by name or by kind, with its own hint."""
-    nodes = dict.fromkeys(REFUSED_NODES.values())
+    kinds = dict.fromkeys(REFUSED_NODES.values())
+    nodes = [(what.replace(" is not allowed", "").replace(" are not allowed", ""), hint) for what, hint in kinds]
     named = [(f"`{name}`", hint) for name, hint in ALWAYS_REFUSED.items()]
     attributes = [(f"`.{name}`", hint) for name, hint in _ATTRIBUTE_HINTS.items()]
     by_hint: dict[str, list[str]] = {}

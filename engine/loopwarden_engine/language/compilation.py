@@ -12,6 +12,7 @@ from .violations import ScriptRejected, Violation
 
 SCRIPT_FILENAME: Final = "<script>"
 _SUMMARY_CHARS: Final = 200
+_MESSAGE_CHARS: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +60,22 @@ def _compiled(source: str) -> CompiledScript:
         raise ScriptRejected(tuple(sorted(violations, key=lambda violation: (violation.line, violation.column))))
     # dont_inherit: the __future__ imports of this module are not the script's.
     code = compile(tree, SCRIPT_FILENAME, "exec", dont_inherit=True)
-    return CompiledScript(code=code, summary=docstring.partition("\n")[0][:_SUMMARY_CHARS])
+    return CompiledScript(code=code, summary=_sendable(docstring.partition("\n")[0], _SUMMARY_CHARS))
+
+
+def _sendable(text: str, max_chars: int) -> str:
+    # An escape can put a lone surrogate into a text, and the parser quotes names of any length.
+    if len(text) > max_chars:
+        text = text[: max_chars - 1] + "…"
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _syntax_violation(error: SyntaxError) -> Violation:
     return Violation(
-        line=error.lineno or 1,
-        column=error.offset or 1,
+        line=max(error.lineno or 1, 1),
+        column=max(error.offset or 1, 1),
         rule="syntax",
-        message=f"the script is not valid Python: {error.msg}",
+        message=_sendable(f"the script is not valid Python: {error.msg}", _MESSAGE_CHARS),
         hint="correct the line; Python reports only the first such error",
     )
 

@@ -1,0 +1,103 @@
+"""Every command line that a page shows is typed as it stands, with shell scripts in place of agents."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from loopwarden.cli.exits import EXIT_COMPLETE
+from support.command_line import COMPLETE, REPORT, Finished, Home
+from support.pages import ROOT, example, pages
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+IN_WORDS = ("…", "[OPTIONS]", "RUN")
+"""What marks a line that describes a command and is none."""
+
+
+def commands(page: Path) -> list[str]:
+    """The `loopwarden` lines in indented blocks of a page."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^ {4}(?:\$ )?loopwarden (.+?)(?: +#.*)?$", text, re.MULTILINE)
+    return [line for line in lines if not any(mark in line for mark in IN_WORDS)]
+
+
+def shown_script() -> str:
+    """The shell script that the README shows as an agent."""
+    (block,) = re.findall(r"^    #!/bin/sh\n(?:    .*\n)+", README, re.MULTILINE)
+    return re.sub(r"^ {4}", "", block, flags=re.MULTILINE)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A user with everything that the pages name, in a current folder that holds nothing else."""
+    home = Home(tmp_path)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    home.reporting(COMPLETE, "bin/my-agent")
+    home.agent("cat > /dev/null; echo no", "bin/my-judge")
+    home.workspace.joinpath("PROMPT.md").write_text("Make all tests pass\n")
+    home.workspace.joinpath("Makefile").write_text("test:\n\ttrue\n")
+    home.workspace.joinpath("review.py").write_text(example("README/loop"))
+    home.workspace.joinpath("release_notes.py").write_text(example("write-a-loop/first"))
+    return home
+
+
+def typed(home: Home, line: str) -> Finished:
+    """Type one line in the workspace."""
+    return home.run(*shlex.split(line), cwd=home.workspace)
+
+
+def test_the_readme_run_ends_as_the_readme_shows(home: Home) -> None:
+    agent = home.root / "my-agent"
+    agent.write_text(shown_script())
+    agent.chmod(0o700)
+    (line,) = [line for line in commands(ROOT / "README.md") if "/path/to/my-agent" in line]
+    done = typed(home, line.replace("/path/to/my-agent", str(agent)))
+    assert done.exit == EXIT_COMPLETE
+    shown = re.search(r"-- /path/to/my-agent\n((?:    .*\n|\n)+)", README)
+    assert shown is not None
+    lines = [text.strip() for text in shown.group(1).splitlines() if text.strip() not in ("", "…")]
+    steady = [text for text in lines if not text.startswith("run 2")]
+    produced = [text.strip() for text in re.sub(r"after [\d.]+ s\b", "after 0 s", done.err + done.out).splitlines()]
+    assert [text for text in steady if text not in produced] == []
+    assert len(steady) == len(lines) - 1
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [
+        (page.name, line)
+        for page in [*pages(), ROOT / "scripts/loopwarden_scripts/ralph/README.md"]
+        for line in commands(page)
+        if "/path/to/" not in line and not line.startswith("run votes")  # the vote is installed by its own test
+    ],
+)
+def test_a_command_line_of_the_pages_works_as_it_stands(home: Home, page: str, line: str) -> None:
+    done = typed(home, line)
+    assert done.exit == EXIT_COMPLETE, (page, done.err)
+    assert done.out
+
+
+def test_the_readme_loop_gives_the_files_that_judges_object_to(home: Home) -> None:
+    (line,) = [line for line in commands(ROOT / "README.md") if line.startswith("run review.py")]
+    done = typed(home, line.replace(" -- ", " --json -- "))
+    assert done.json["receipt"]["result"] == ["a.py", "b.py"]
+    assert done.json["receipt"]["agentsStarted"] == 6
+
+
+def test_the_table_of_the_readme_goes_on_and_looks_back(home: Home) -> None:
+    """`continue RUN --max-rounds 5`, `show RUN`, and `--dry-run`, after the rounds were used up."""
+    agent = home.reporting(REPORT)
+    first = typed(home, f"run ralph --objective x --max-rounds 2 --json -- {agent}")
+    run_id = first.json["runId"]
+    quoted = re.findall(r"`loopwarden ((?:continue|show) [^`…]+)`", README)
+    assert len(quoted) == 2
+    again, shown = (typed(home, line.replace("RUN", run_id)) for line in quoted)
+    assert (first.exit, again.exit, shown.exit) == (4, 4, 0)
+    assert "5 agents started, at most 5" in again.out
+    assert "prompt.txt" in shown.out
+    dry = typed(home, f"run ralph --objective x --dry-run -- {agent}")
+    assert (dry.exit, "no agent is started (dry run)" in dry.out) == (0, True)
