@@ -237,9 +237,7 @@ class Broker:
         except (KeyboardInterrupt, GeneratorExit) as error:
             # Meant for the whole program, or for this coroutine, which end now. Should the loop go on, so does the run.
             with suppress(RuntimeError):
-                asyncio.get_running_loop().call_soon(
-                    self._end_fault, agent, Code.AGENT_RESULT, provider_error(error)
-                )
+                asyncio.get_running_loop().call_soon(self._end_fault, agent, Code.AGENT_RESULT, provider_error(error))
             raise
         except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
             self._end_fault(agent, Code.AGENT_RESULT, provider_error(error))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+
 from support.lent_launcher import LentLauncher, lent_launcher
 
 

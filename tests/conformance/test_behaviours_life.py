@@ -7,17 +7,17 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from support.lent_launcher import LentLauncher
-from support.stand_in import Peer, with_stand_in
 
 from loopwarden import AgentRequest, Code, Host, Outcome, Run, RunCancelled, RunFailed, Script, StartRefused, events
-from loopwarden_engine.messages import Call, Fatal, ItemFailed, Log, Phase, Ready, Result
+from loopwarden_engine.messages import Call, Fatal, FromWorker, ItemFailed, Log, Phase, Ready, Result
+from support.lent_launcher import LentLauncher
+from support.stand_in import Peer, with_stand_in
 
 ONE = Script.from_text("def main(args):\n    return 1\n")
 AGENT = Script.from_text("def main(args):\n    return agent('p')\n")
 SPIN = Script.from_text(
-    "def main(args):\n    log('spinning')\n    while True:\n        try:\n            while True:\n                pass\n"
-    "        except BaseException:\n            pass\n"
+    "def main(args):\n    log('spinning')\n    while True:\n        try:\n            while True:\n"
+    "                pass\n        except BaseException:\n            pass\n"
 )
 
 
@@ -62,7 +62,7 @@ def play_stand_in(
     return outcome, seen, asked
 
 
-LATE = [Phase("late"), Log("late"), ItemFailed("1", 0, 1, "late"), Call(1, "1", 1, "late", {})]
+LATE: list[FromWorker] = [Phase("late"), Log("late"), ItemFailed("1", 0, 1, "late"), Call(1, "1", 1, "late", {})]
 
 
 @pytest.mark.parametrize("ending", [Result(1), Fatal("ITEM_CAP", "late", 1), None], ids=["result", "fatal", "silence"])

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lent_launcher import LentLauncher
-from support.ticks import TickClock
 
 from loopwarden import (
     AgentFailed,
@@ -25,6 +23,8 @@ from loopwarden import (
     events,
 )
 from loopwarden.receipt import read_receipt
+from support.lent_launcher import LentLauncher
+from support.ticks import TickClock
 
 Reply = Callable[[AgentRequest], Awaitable[Any]]
 AGENT = "def main(args):\n    return agent('p')\n"
@@ -100,7 +100,7 @@ FAULTS: list[tuple[Reply, Code, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "code", "reason"), FAULTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("reply", "code", "reason"), FAULTS, ids=[row[2][:40] for row in FAULTS])
 def test_a_fault_of_a_provider_ends_the_run_typed_and_in_words(
     runner: asyncio.Runner, launcher: LentLauncher, tmp_path: Path, reply: Reply, code: Code, reason: str
 ) -> None:
@@ -134,7 +134,7 @@ FAILED: list[tuple[Reply, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "source", "reason"), FAILED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("reply", "source", "reason"), FAILED, ids=[row[2][:40] for row in FAILED])
 def test_a_reply_that_cannot_be_used_is_a_failed_child_with_its_reason(
     runner: asyncio.Runner, launcher: LentLauncher, tmp_path: Path, reply: Reply, source: str, reason: str
 ) -> None:
@@ -166,9 +166,7 @@ def test_a_delivered_value_is_a_copy(runner: asyncio.Runner, launcher: LentLaunc
         value["n"].append(2)
         return value
 
-    source = (
-        "def main(args):\n    s = {'type': 'object'}\n    return [agent('a', schema=s), agent('b', schema=s)]\n"
-    )
+    source = "def main(args):\n    s = {'type': 'object'}\n    return [agent('a', schema=s), agent('b', schema=s)]\n"
     outcome = outcome_of(runner, launcher, reply, tmp_path, source)
     assert outcome.value == [{"n": [1, 2]}, {"n": [1, 2, 2]}]
 
@@ -205,13 +203,16 @@ async def until_started(run: Run[Any], agents: int) -> None:
             return
 
 
+STREAMS = Capabilities(streams=True)
+
+
 @dataclass
 class Streaming:
     """A provider whose agents say what they do, `words` times, one second apart."""
 
     clock: TickClock
     words: int
-    capabilities: Capabilities = Capabilities(streams=True)
+    capabilities: Capabilities = STREAMS
 
     async def reply(self, request: AgentRequest) -> str:
         """Report, then fall silent."""
@@ -231,7 +232,7 @@ def test_silence_is_measured_for_the_agents_that_stream_beside_others_that_do_no
 
     async def play() -> Outcome[Any]:
         limits = Limits(agent_idle_seconds=5, agent_timeout_seconds=50)
-        providers = {"default": never, "s": Streaming(clock, words)}
+        providers: dict[str, Any] = {"default": never, "s": Streaming(clock, words)}
         async with Host(providers=providers, limits=limits, clock=clock) as host:
             launcher.lend_to(host)
             run = await host.start(Script.from_text(source))

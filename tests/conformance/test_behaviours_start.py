@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.lent_launcher import LentLauncher
 
 from loopwarden import (
     AgentRequest,
@@ -21,6 +20,7 @@ from loopwarden import (
     StartRefused,
 )
 from loopwarden_scripts import ralph
+from support.lent_launcher import LentLauncher
 
 ONE = Script.from_text("def main(args):\n    return 1\n")
 AGENT = Script.from_text("def main(args):\n    return agent('p')\n")

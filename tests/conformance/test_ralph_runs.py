@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.corpus import cases, same_json
 
 from loopwarden import AgentFailed, AgentReply, AgentRequest, Host, Outcome, events
 from loopwarden_scripts import ralph
+from support.corpus import cases, same_json
 
 CASES = [case for case in cases(Path(__file__).parent / "ralph.jsonl") if case.values[0]["kind"] == "run"]
 CONTINUE = {"status": "continue", "summary": "first step", "evidence": [], "nextSteps": ["second step"], "blocker": ""}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,3 +74,63 @@ async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come to pass in time"
         await asyncio.sleep(0.005)
+
+
+def parents() -> dict[int, int]:
+    """Every process and its parent."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            found[int(name)] = int(Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return found
+
+
+def processes_below(root: int) -> set[int]:
+    """The descendants of a process, zombies too."""
+    table = parents()
+    below = {root}
+    while more := {pid for pid, parent in table.items() if parent in below} - below:
+        below |= more
+    return below - {root}
+
+
+def descendants() -> set[int]:
+    """Our own: a mark can be lost, a parent cannot."""
+    return processes_below(os.getpid())
+
+
+def state(pid: int) -> bytes:
+    """The letter of the process table: T is stopped, Z is ended and not reaped."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+
+
+def is_supervisor(pid: int) -> bool:
+    """Say whether a process is the supervisor of an agent."""
+    try:
+        return b"supervisor.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def supervisors() -> set[int]:
+    """The supervisors that this process started."""
+    return {pid for pid in descendants() if is_supervisor(pid)}
+
+
+# Each leaves something behind, which says that it is there by making a file in the workspace.
+SLEEP = "sleep 600"
+IGNORE_TERM = "trap '' TERM HUP INT;"
+LEFT_BEHIND = {
+    "in its group": f"({SLEEP}) & touch up;",
+    "in its group and deaf": f"({IGNORE_TERM} touch up; {SLEEP}; {SLEEP}) &",
+    "in its own session": f"setsid sh -c 'touch up; {SLEEP}' &",
+    "in its own session and deaf": f'setsid sh -c "{IGNORE_TERM} touch up; {SLEEP}; {SLEEP}" &',
+    "a daemon": f'( (setsid sh -c "{IGNORE_TERM} touch up; {SLEEP}; {SLEEP}" &) & );',
+    "stopped": "sh -c 'touch up; kill -STOP $$' &",
+    "without its environment": f"setsid env -i PATH=$PATH sh -c 'touch up; {SLEEP}' &",
+    "a process whose first thread is gone": (
+        f"setsid {sys.executable} -c 'import ctypes, threading, time;"
+        "threading.Thread(target=time.sleep, args=(600,)).start();"
+        'open("up", "w").close(); ctypes.CDLL(None).pthread_exit(None)\' &'
+    ),
+}

@@ -27,8 +27,6 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CLEANUP_PAUSE_MS = 5
 STREAMS = (0, 1, 2)
-SIGNALS_OF_PYTHON = (signals.SIGPIPE, signals.SIGXFSZ)
-"""Ignored by every Python program; the agent gets them back as the system knows them."""
 
 
 class Order:
@@ -158,7 +156,7 @@ class Agent:
                 return
             self.count_left(running)
             for process in running:
-                process.kill()
+                process.send(signals.SIGKILL)
             select.select([], [], [], pause_ms / 1000)
             pause_ms = min(pause_ms * 2, 250)
 
@@ -172,7 +170,7 @@ class Agent:
                 return status
             if pid == 0:
                 for process in self.left():
-                    process.kill()
+                    process.send(signals.SIGKILL)
                 select.select([], [], [], CLEANUP_PAUSE_MS / 1000)
 
 
@@ -186,8 +184,23 @@ class Process:
         self.started = started
         self.dead = dead
 
-    def kill(self) -> None:
-        """Kill exactly this process: a number that was reused since is another process and stays alive."""
+    def ends_by_term(self) -> bool:
+        """Say whether TERM ends this process for sure: it neither catches nor ignores nor holds it back.
+
+        One that has had TERM and lives all the same has lost it: it was just being made, and its parent catches TERM.
+        """
+        kept = 0
+        try:
+            with open(f"/proc/{self.pid}/status", "rb") as file:
+                for line in file:
+                    if line.startswith((b"SigIgn:", b"SigCgt:", b"SigBlk:")):
+                        kept |= int(line.split()[1], 16)
+        except OSError:
+            return False
+        return not kept & (1 << (signals.SIGTERM - 1))
+
+    def send(self, number: int) -> None:
+        """Signal exactly this process: a number that was reused since is another process and is left alone."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
@@ -195,7 +208,7 @@ class Process:
         try:
             now = read_process(self.pid)
             if now is not None and now.started == self.started:
-                signals.pidfd_send_signal(handle, signals.SIGKILL)
+                signals.pidfd_send_signal(handle, number)
         except OSError:
             return
         finally:
@@ -314,8 +327,7 @@ def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
 
 def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
     """End the agent and everything that descends from it. Return the status of the agent itself."""
-    program_ended = agent.ended()
-    if program_ended:
+    if agent.ended():
         running = agent.left()
         if not running:
             return agent.reap()
@@ -327,11 +339,10 @@ def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
     if not link.gone:
         poll.register(link.descriptor, select.POLLIN)
     pause_ms = 1
-    while any(process.group == agent.pid for process in agent.left()):
-        if not program_ended and agent.ended():
-            # TERM is lost on a child that was just being made, when the program itself catches TERM.
-            program_ended = True
-            agent.signal_group(signals.SIGTERM)
+    while members := [process for process in agent.left() if process.group == agent.pid]:
+        for process in members:
+            if process.ends_by_term():
+                process.send(signals.SIGTERM)
         left_ms = int((deadline - time.monotonic()) * 1000)
         if left_ms <= 0:
             break
