@@ -217,7 +217,9 @@ def test_the_program_gets_the_signals_as_the_system_knows_them(tmp_path: Path) -
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert {line.split()[1] for line in text.splitlines()} == {"0" * 16}
+    # glibc keeps 32 and 33 for itself: a parent that used posix_spawn passes them on ignored, and we cannot reset them.
+    own_signals_of_glibc = 0b11 << 31
+    assert [int(line.split()[1], 16) & ~own_signals_of_glibc for line in text.splitlines()] == [0, 0]
 
 
 def test_the_program_inherits_no_descriptor_but_its_streams(tmp_path: Path) -> None:
