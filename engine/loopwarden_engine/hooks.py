@@ -13,7 +13,7 @@ from greenlet import getcurrent
 
 from loopwarden_engine.channel import Channel
 from loopwarden_engine.hook_rules import MAX_TITLE_CHARS, OPTIONS
-from loopwarden_engine.language import SCRIPT_FILENAME, describe_exception
+from loopwarden_engine.language import SCRIPT_FILENAME, describe_exception, is_discarding
 from loopwarden_engine.messages import (
     MAX_MESSAGE_CHARS,
     MAX_NARRATION_CHARS,
@@ -218,13 +218,8 @@ class Hooks:
         branch = getcurrent()
         if not self.opened or not isinstance(branch, Branch):
             self._fatal("SCRIPT_ERROR", f"{hook}() was called before main() ran; hooks work only inside of main()")
-        handled = sys.exception()
-        while handled is not None:
-            # Scripts cannot raise GeneratorExit: where it is being handled, Python is discarding a generator, and when
-            # that happens must never decide what is called (design section 4).
-            if isinstance(handled, GeneratorExit):
-                self._fatal("SCRIPT_ERROR", f"{hook}() was called while a generator was being discarded")
-            handled = handled.__context__
+        if is_discarding():
+            self._fatal("SCRIPT_ERROR", f"{hook}() was called while a generator was being discarded")
         return branch
 
     def _fatal(self, code: FatalCode, message: str) -> NoReturn:

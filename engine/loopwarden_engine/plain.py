@@ -209,9 +209,11 @@ def _constant(text: str) -> NoReturn:
 _decoder = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
 )
-# A call for each number of a megabyte holds up the host for 0.2 s. Without many digits or an exponent none can be bad.
+# A call for each number of a megabyte holds up the host for 0.2 s. Without many digits or an exponent none can be bad;
+# but looking for them takes longer than the calls do where numbers are few.
 _decoder_of_small_numbers = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, strict=True)
 _LARGE_NUMBER: Final = re.compile(r"[0-9]{16}|[0-9][eE]")
+_FEW_COMMAS: Final = 10_000
 
 
 def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
@@ -222,7 +224,8 @@ def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        decoder = _decoder if _LARGE_NUMBER.search(text) else _decoder_of_small_numbers
+        is_strict = text.count(",") <= _FEW_COMMAS or _LARGE_NUMBER.search(text) is not None
+        decoder = _decoder if is_strict else _decoder_of_small_numbers
         value: JsonValue = decoder.decode(text)
     except PlainDataError:
         raise

@@ -317,7 +317,7 @@ class Broker:
             self._end_stopped(agent)
             return
         # A task that never ran its first line would end without a word.
-        agent.task.add_done_callback(lambda _: self._end_stopped(agent))
+        agent.task.add_done_callback(lambda task: self._task_is_over(agent, task))
         # Charged and handed over is one step, so an agent that is to be asked in this very turn of the loop still is:
         # what was charged and what the provider saw never differ.
         asyncio.get_running_loop().call_soon(agent.task.cancel)
@@ -328,6 +328,12 @@ class Broker:
         )
 
     # ---- ends
+
+    def _task_is_over(self, agent: Agent, task: "asyncio.Task[None]") -> None:
+        # Looked at, so that asyncio does not complain of an interrupt that went its way through the task.
+        if not task.cancelled():
+            task.exception()
+        self._end_stopped(agent)
 
     def _end_stopped(self, agent: Agent) -> None:
         if self._stopped:

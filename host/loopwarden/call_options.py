@@ -77,8 +77,12 @@ def decode_call(call: Call, current_phase: str | None) -> DecodedCall:
 def default_label(prompt: str) -> str:
     """The first non-empty line of the prompt, trimmed, cut to 48 characters."""
     # Everything that ends a line counts as space. Splitting a prompt of a million empty lines would hold up the host.
-    first = _LINE.match(prompt.lstrip())
-    return first.group().rstrip()[:LABEL_CHARS] if first else ""
+    text = prompt.lstrip()
+    head = text[:LABEL_CHARS]
+    line = _LINE.match(head).group()  # type: ignore[union-attr]  # matches everything, be it empty
+    if line == head and head[-1:].isspace():
+        line = _LINE.match(text).group()  # type: ignore[union-attr]  # is there more than space to come in this line?
+    return line.rstrip()[:LABEL_CHARS]
 
 
 def _name(call: Call, options: JsonObject, name: str, max_chars: int) -> str | None:

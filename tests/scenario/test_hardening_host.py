@@ -14,6 +14,7 @@ import structlog
 
 from loopwarden import (
     AgentRequest,
+    Check,
     Code,
     Conclusion,
     Contract,
@@ -290,6 +291,27 @@ def test_what_a_worker_says_in_one_breath_with_ready_is_heard(runner: asyncio.Ru
             peer.end.close()
 
     runner.run(play())
+
+
+def test_a_cancel_between_result_and_checks_leaves_the_checks_out(runner: asyncio.Runner, tmp_path: Path) -> None:
+    """The outcome stands; what the operator did not want any more is not run, and nothing counts as verified."""
+    runs: list[Any] = []
+
+    class CancelsAtItsEnd(PlainContract):
+        def conclusion(self, args: JsonObject, result: JsonValue) -> Conclusion:
+            asyncio.get_running_loop().call_soon(runs[0].cancel)
+            return super().conclusion(args, result)
+
+    async def play() -> Outcome[Any]:
+        async with Host(providers={"default": answer}, limits=LIMITS) as host:
+            check = Check(argv=("touch", str(tmp_path / "checked")))
+            runs.append(await host.start(script(CancelsAtItsEnd()), workspace=tmp_path, checks=[check]))
+            return await asyncio.wait_for(runs[0].wait(), 20)
+
+    outcome = runner.run(play())
+    assert (outcome.value, outcome.verified) == ("yes", None)
+    assert any("checks" in problem for problem in outcome.receipt.problems)
+    assert not (tmp_path / "checked").exists()
 
 
 def test_cancel_from_another_thread_says_so_and_changes_nothing(runner: asyncio.Runner) -> None:

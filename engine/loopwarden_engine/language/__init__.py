@@ -10,6 +10,7 @@ attributes (what holds at run time), text and sets (nothing shows an address), f
 """
 
 from .compilation import SCRIPT_FILENAME, CompiledScript, compile_script
+from .discarding import is_discarding
 from .facades import HOOK_NAMES
 from .faults import ScriptFault, describe_exception
 from .namespace import script_namespace
@@ -26,6 +27,7 @@ __all__ = [
     "Violation",
     "compile_script",
     "describe_exception",
+    "is_discarding",
     "preload",
     "script_namespace",
     "text_of",

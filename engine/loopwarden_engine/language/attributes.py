@@ -4,12 +4,14 @@ Names were checked before (statically for `x.name`, in `getattr` for names that 
 the object. An object of a type that is not listed (a module, a frame, a function) has no attributes at all.
 """
 
+import functools
 import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .classes import STAND_INS, ScriptClass
+from .discarding import raised
 from .encoding import decode, encode
 from .errors import is_readable
 from .facades import Facade
@@ -36,7 +38,7 @@ def _index(values: list[object], value: object, *bounds: int) -> int:
 
 
 def _throw(generator: "types.GeneratorType[Any, Any, Any]", error: BaseException) -> object:
-    thrown: object = types.GeneratorType.throw(generator, error)
+    thrown: object = types.GeneratorType.throw(generator, raised(error))
     return thrown
 
 
@@ -114,6 +116,30 @@ _NAMED_TYPES: Final[Mapping[type, type]] = {
 }
 
 
+def _unbound(kind: type, name: str) -> Callable[..., object]:
+    """A method of a class of ours as a descriptor in C would be: only for objects of that very class.
+
+    A Python function takes any object: `set.add` would change a frozenset.
+    """
+    method: Callable[..., object] = getattr(kind, name)
+
+    @functools.wraps(method)
+    def call(value: object, /, *arguments: object, **options: object) -> object:
+        if type(value) is not kind:
+            shown = type(value).__name__
+            raise TypeError(f"descriptor {name!r} for {kind.__name__!r} objects doesn't apply to a {shown!r} object")
+        return method(value, *arguments, **options)
+
+    return call
+
+
+_UNBOUND: Final[Mapping[tuple[type, str], Callable[..., object]]] = {
+    (kind, name): _unbound(kind, name) for kind in (OrderedSet, OrderedFrozenSet) for name in READABLE[kind]
+}
+for _function in (_keys, _items, _index, _throw, _sub, _subn, _expand):
+    _function.__name__ = _function.__qualname__ = _function.__name__.removeprefix("_")
+
+
 def _absent() -> None:
     """Stands for a name that a type does not show."""
 
@@ -160,7 +186,7 @@ def _of_class(kind: type, name: str) -> object:
         real = _NAMED_TYPES[kind]
         names = READABLE[real]
         if name in names:
-            return names[name] or getattr(real, name)
+            return names[name] or _UNBOUND.get((real, name)) or getattr(real, name)
     raise AttributeError(f"type object {kind.__name__!r} has no attribute {name!r}")
 
 

@@ -114,6 +114,12 @@ class PolicyTransformer(Checker):
 
     # Statements
 
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if isinstance(node.value, ast.Constant):
+            # A docstring, which no script can read: Python 3.13 cannot compile one that holds a lone surrogate.
+            return ast.Pass(**place(node))
+        return self.node_contents_visit(node)
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         return self.node_contents_visit(node)
 
@@ -150,6 +156,12 @@ class PolicyTransformer(Checker):
         store = call(guard, operands, target)
         stored = ast.Call(func=store, args=[self.visited(node.value)], keywords=[], **place(node))
         return ast.Expr(value=stored, **place(node))
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        self.node_contents_visit(node)
+        if node.exc is not None:
+            node.exc = call("_raised_", [node.exc], node.exc)
+        return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         self.check_name(node, node.name)
