@@ -142,6 +142,8 @@ def copy_plain(value: object, name: str = "value", *, max_chars: int = DEFAULT_M
     `name` is the root of the path in errors. Raises `PlainDataError` (`ValueTooLargeError` above `max_chars`).
     """
     try:
+        if type(value) is str and len(value) + 2 <= max_chars:
+            return _check_text(value)
         return _Copy(max_chars).copy(value, 0)
     except _Unplain as stopped:
         raise stopped.placed(name) from None

@@ -7,17 +7,17 @@ Charges are never given back. Every agent that started has exactly one end.
 
 import asyncio
 import math
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from loopwarden import events
+from loopwarden.agent import Agent, BrokerPorts, Keeper, Progress
 from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_error, provider_notes, provider_words
-from loopwarden.call_options import CallRefused, DecodedCall, decode_call
+from loopwarden.call_options import CallRefused, decode_call
 from loopwarden.clock import Clock, Timer
 from loopwarden.contract import AgentOutcome, ContractBroken, Delivery, Facts
 from loopwarden.failures import Code, Failure
@@ -30,57 +30,6 @@ from loopwarden_engine.plain import JsonValue, copy_object
 ABANDON_SECONDS: Final = 10.0
 """On top of the grace: a provider that then still runs is left alone, and its end is recorded without it. More than the
 supervisor of an agent program can need, so that no process of the run is left when the run ends."""
-
-
-class Keeper(Protocol):
-    """Where prompts and outputs of agents are kept for people. Must not raise."""
-
-    def agent_folder(self, seq: int) -> Path | None:
-        """A private folder for the agent, or None."""
-        ...
-
-    def keep_prompt(self, seq: int, prompt: str) -> None:
-        """Keep what the agent was asked."""
-        ...
-
-    def keep_output(self, seq: int, output: str) -> None:
-        """Keep what the agent answered, unless its provider kept more."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Agent:
-    """One accepted call and what became of it."""
-
-    call: DecodedCall
-    provider_name: str
-    provider: Provider
-    line: int
-    seq: int
-    started_at: float | None = None
-    seconds: float | None = None
-    outcome: AgentOutcome | None = None
-    reason: str | None = None
-    notes: tuple[str, ...] = ()
-    attempts: int = 0
-    output_kept: bool = False
-    digest: str | None = None
-    """Of the call, once somebody asked for it: hashing every prompt again for every receipt would hold up the host."""
-    task: "asyncio.Task[None] | None" = None
-    abandon_timer: Timer | None = None
-    stopped_because: str | None = None
-    last_sign: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
-class BrokerPorts:
-    """What a broker tells the run it works for."""
-
-    emit: Callable[..., None]
-    reply: Callable[[int, JsonValue], None]
-    fail: Callable[[Failure], None]
-    is_stuck: Callable[[], bool]
-    check_call: Callable[[DecodedCall], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -108,6 +57,7 @@ class Broker:
     _timer: Timer | None = None
     _timer_due: float = math.inf
     _all_ended: "asyncio.Future[None] | None" = None
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     @property
     def has_live_agents(self) -> bool:
@@ -187,7 +137,7 @@ class Broker:
         )
         if self.keeper is not None:
             self.keeper.keep_prompt(agent.seq, facts.prompt)
-        agent.task = asyncio.get_running_loop().create_task(self._ask(agent))
+        agent.task = self._loop.create_task(self._ask(agent))
         due = agent.started_at + self._patience_seconds(agent.provider)
         if due < self._timer_due:
             self._arm(due)
@@ -211,7 +161,7 @@ class Broker:
             grace_seconds=self.limits.agent_grace_seconds,
             max_output_bytes=self.limits.max_output_bytes,
             idempotency_key=f"{self.run_id}/{agent.seq}",
-            progress=self._progress_of(agent),
+            progress=Progress(agent, self._progress, self._loop),
         )
 
     async def _ask(self, agent: Agent) -> None:
@@ -237,7 +187,7 @@ class Broker:
         except (KeyboardInterrupt, GeneratorExit) as error:
             # Meant for the whole program, or for this coroutine, which end now. Should the loop go on, so does the run.
             with suppress(RuntimeError):
-                asyncio.get_running_loop().call_soon(self._end_fault, agent, Code.AGENT_RESULT, provider_error(error))
+                self._loop.call_soon(self._end_fault, agent, Code.AGENT_RESULT, provider_error(error))
             raise
         except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
             self._end_fault(agent, Code.AGENT_RESULT, provider_error(error))
@@ -251,19 +201,6 @@ class Broker:
             self.keeper.keep_output(agent.seq, _cut_bytes(text, self.limits.max_output_bytes))
 
     # ---- progress and time
-
-    def _progress_of(self, agent: Agent) -> Callable[[str], None]:
-        loop, thread = asyncio.get_running_loop(), threading.get_ident()
-
-        def progress(message: str) -> None:
-            if threading.get_ident() == thread:
-                self._progress(agent, message)
-                return
-            # A provider may well work in a thread of its own. Without a loop nobody listens any more.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._progress, agent, provider_words(message))
-
-        return progress
 
     def _progress(self, agent: Agent, message: str) -> None:
         if agent.outcome is None and not self._stopped:
@@ -320,7 +257,7 @@ class Broker:
         agent.task.add_done_callback(lambda task: self._task_is_over(agent, task))
         # Charged and handed over is one step, so an agent that is to be asked in this very turn of the loop still is:
         # what was charged and what the provider saw never differ.
-        asyncio.get_running_loop().call_soon(agent.task.cancel)
+        self._loop.call_soon(agent.task.cancel)
         if agent.abandon_timer is not None:
             agent.abandon_timer.cancel()
         agent.abandon_timer = self.clock.call_later(
@@ -387,6 +324,8 @@ class Broker:
         self.ports.emit(
             events.AgentEnded, seq=agent.seq, outcome=outcome, reason=reason, seconds=round(agent.seconds, 6)
         )
+        if self.keeper is not None:
+            self.keeper.write(self, now=False)
         if deliver and not self._stopped:
             self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=value))
             self.ports.reply(agent.seq, value)
@@ -422,7 +361,7 @@ class Broker:
             self.slots.withdraw(self._host_slot_is_free)
         if self._timer is not None:
             self._timer.cancel()
-        self._all_ended = asyncio.get_running_loop().create_future()
+        self._all_ended = self._loop.create_future()
         self.drained()
         for agent in list(self._live):
             agent.stopped_because = None

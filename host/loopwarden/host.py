@@ -29,7 +29,7 @@ from loopwarden.workspace import WorkspaceLock
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
 
-MAX_REMEMBERED_RUNS: Final = 1000
+MAX_REMEMBERED_RUNS: Final = 256
 """Runs that ended and can still be found with `get` and `runs`; the oldest are forgotten first."""
 
 

@@ -5,7 +5,6 @@ launched --Ready--> live --result | failure | limit | death | cancel--> ending -
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,26 +12,25 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, assert_never
 
 from loopwarden import events
-from loopwarden.agent_reply import provider_words
-from loopwarden.broker import Broker, BrokerPorts
-from loopwarden.call_options import DecodedCall
-from loopwarden.checks import run_check
+from loopwarden.agent import BrokerPorts
+from loopwarden.broker import Broker
+from loopwarden.checking import Checking
 from loopwarden.clock import Clock, Timer
-from loopwarden.contract import Conclusion, ContractBroken, Facts, ProvenanceBroken, Standing
+from loopwarden.contract import Conclusion, Facts, Standing
 from loopwarden.event_log import EventLog
 from loopwarden.failures import Code, Failure, LaunchFailed, ScriptRejected, StartRefused
+from loopwarden.judge import Judge, Refused
 from loopwarden.logs import run_logger
 from loopwarden.outcome import Outcome
 from loopwarden.plan import Plan
-from loopwarden.providers.program import allowed_environment
 from loopwarden.receipt import Receipt
 from loopwarden.run_record import Ending, RunRecord
+from loopwarden.script import rejection
 from loopwarden.session import Session
 from loopwarden.slots import AgentSlots
 from loopwarden.worker_process import WorkerProcess
 from loopwarden_engine import messages
 from loopwarden_engine.plain import JsonValue
-from loopwarden_engine.violation import Violation
 
 ResultT = TypeVar("ResultT")
 
@@ -61,8 +59,6 @@ class Run(Generic[ResultT]):
         self._is_live = False
         self._deadline: Timer | None = None
         self._finishing: asyncio.Task[None] | None = None
-        self._checking: asyncio.Task[None] | None = None
-        self._checks_unwanted = False
         self._finished: asyncio.Future[Outcome[ResultT]] = asyncio.get_running_loop().create_future()
         self._value: ResultT | None = None
         self._final_receipt: Receipt | None = None
@@ -74,6 +70,9 @@ class Run(Generic[ResultT]):
             on_drained=self._drained,
         )
         deployment = self._plan.deployment
+        facts = Facts(opening=self._plan.opening)
+        self._judge: Judge[Any, ResultT] = Judge(self._plan.script.contract, self._plan.args, facts, self._note)
+        self._checking = Checking(self._plan, record, self._note)
         self._broker = Broker(
             run_id=record.run_id,
             limits=self._plan.limits,
@@ -82,13 +81,13 @@ class Run(Generic[ResultT]):
             workspace=self._plan.workspace,
             slots=slots,
             clock=clock,
-            facts=Facts(opening=self._plan.opening),
+            facts=facts,
             ports=BrokerPorts(
-                emit=self._emit,
+                emit=self._events.emit,
                 reply=self._reply,
                 fail=self._fail,
                 is_stuck=lambda: self._session.is_stuck,
-                check_call=self._check_call,
+                check_call=self._judge.check_call,
             ),
             keeper=record if deployment.state_folder is not None else None,
         )
@@ -136,9 +135,7 @@ class Run(Generic[ResultT]):
         if _running_loop() is not self._loop:
             raise RuntimeError("this run belongs to another event loop; use its call_soon_threadsafe(run.cancel)")
         if self._record.ending is not None:
-            self._checks_unwanted = True
-            if self._checking is not None:
-                self._checking.cancel()
+            self._checking.cancel()
             return
         self._decide(
             Ending(
@@ -185,7 +182,7 @@ class Run(Generic[ResultT]):
         self._is_live = True
         self._record.write(self._broker, now=True)
         self._note("info", "run started", script=self._plan.script.name, summary=summary)
-        self._emit(
+        self._events.emit(
             events.RunStarted,
             script=self._plan.script.name,
             max_total_agents=self._plan.limits.max_total_agents,
@@ -219,11 +216,11 @@ class Run(Generic[ResultT]):
                 self._broker.accept(message)
             case messages.Phase(title=title):
                 self._broker.phase = title
-                self._emit(events.Phase, title=title)
+                self._events.emit(events.Phase, title=title)
             case messages.Log(message=text):
-                self._emit(events.Log, message=text)
+                self._events.emit(events.Log, message=text)
             case messages.ItemFailed():
-                self._emit(
+                self._events.emit(
                     events.ItemFailed,
                     combinator=message.key,
                     index=message.index,
@@ -242,7 +239,7 @@ class Run(Generic[ResultT]):
                 if not self._compiled.done():
                     self._compiled.set_result(summary)
             case messages.Rejected(violations=violations):
-                self._refuse(_rejection(self._plan.script.name, violations))
+                self._refuse(rejection(self._plan.script.name, violations))
             case messages.Idle():
                 pass
             case _:
@@ -287,30 +284,11 @@ class Run(Generic[ResultT]):
 
     # ---- the contract
 
-    def _check_call(self, call: DecodedCall) -> None:
-        contract = self._plan.script.contract
-        try:
-            contract.check_call(self._plan.args, call.facts, self._broker.facts)
-        except ContractBroken:
-            raise
-        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
-            self._note("error", "the contract failed", exc_info=error)
-            raise ContractBroken(_contract_mistake(error)) from None
-
     def _accept_result(self, value: JsonValue) -> None:
-        contract = self._plan.script.contract
         try:
-            result = contract.decode_result(self._plan.args, value, self._broker.facts)
-            conclusion = contract.conclusion(self._plan.args, result)
-            if not isinstance(conclusion, Conclusion):
-                raise TypeError(f"its conclusion is a {type(conclusion).__name__}")
-        except ContractBroken as broken:
-            self._fail(Failure(code=Code.CONTRACT, message=str(broken)))
-        except ProvenanceBroken as broken:
-            self._fail(Failure(code=Code.PROVENANCE, message=str(broken)))
-        except Exception as error:  # noqa: BLE001 -- a mistake must end this run, and leave the host's others alone
-            self._note("error", "the contract failed", exc_info=error)
-            self._fail(Failure(code=Code.CONTRACT, message=_contract_mistake(error)))
+            result, conclusion = self._judge.decode(value)
+        except Refused as refused:
+            self._fail(refused.failure)
         else:
             self._value = result
             self._decide(Ending(stop_reason="completed", result=value, conclusion=conclusion))
@@ -345,20 +323,10 @@ class Run(Generic[ResultT]):
         await self._broker.ended()
         await self._session.gone()
         conclusion = ending.conclusion
-        if conclusion is None or conclusion.standing is not Standing.COMPLETE or not self._plan.checks:
-            pass
-        elif self._checks_unwanted:
-            self._record.problems.append("the run was cancelled before its checks began; nothing is verified")
-        else:
-            self._checking = asyncio.get_running_loop().create_task(self._run_checks())
-            await asyncio.wait([self._checking])
-            if self._checking.cancelled():
-                self._record.problems.append("the checks were cancelled before they were done; nothing is verified")
-            elif (error := self._checking.exception()) is not None:
-                self._note("error", "a check could not be run", exc_info=error)
-                self._record.problems.append(f"a check could not be run: {type(error).__name__}: {error}")
+        if conclusion is not None and conclusion.standing is Standing.COMPLETE:
+            await self._checking.run()
         self._record.ended_at = time.time()
-        self._emit(
+        self._events.emit(
             events.RunEnded,
             stop_reason=ending.stop_reason,
             failure=ending.failure,
@@ -370,22 +338,6 @@ class Run(Generic[ResultT]):
         self._note("info", "run ended", stop_reason=ending.stop_reason, agents_started=self.agents_started)
         self._finished.set_result(self._outcome(ending, conclusion))
         self._on_end(self)
-
-    async def _run_checks(self) -> None:
-        assert self._plan.workspace is not None
-        limits = self._plan.limits
-        for check in self._plan.checks:
-            record = await run_check(
-                check,
-                workspace=self._plan.workspace,
-                timeout_seconds=limits.check_timeout_seconds,
-                grace_seconds=limits.agent_grace_seconds,
-                max_output_bytes=limits.max_output_bytes,
-                env=allowed_environment(os.environ, (), {}),
-            )
-            self._record.checks.append(record)
-        # Only now: checks that were cancelled midway verify nothing.
-        self._record.verified = all(record.exit == 0 for record in self._record.checks)
 
     def _outcome(self, ending: Ending, conclusion: Conclusion | None) -> Outcome[ResultT]:
         return Outcome(
@@ -403,29 +355,6 @@ class Run(Generic[ResultT]):
         # A full disk behind the error stream, a processor of the embedder: a log that fails must change nothing.
         with contextlib.suppress(Exception):
             getattr(self._logger, level)(event, **content)
-
-    def _emit(self, kind: Any, **content: Any) -> None:
-        self._events.emit(kind, **content)
-        if kind is events.AgentEnded:
-            self._record.write(self._broker, now=False)
-
-
-def _rejection(name: str, violations: tuple[Violation, ...]) -> ScriptRejected:
-    first = violations[0]
-    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-    rows = [
-        {"line": v.line, "column": v.column, "rule": v.rule, "message": v.message, "hint": v.hint} for v in violations
-    ]
-    hint = f"; {first.hint}" if first.hint else ""
-    return ScriptRejected(
-        f"the script {name!r} is refused: line {first.line}: {first.message}{hint}{more}",
-        line=first.line,
-        details={"violations": rows},
-    )
-
-
-def _contract_mistake(error: Exception) -> str:
-    return f"the contract itself failed with {type(error).__name__}: {provider_words(error)}; its author has to mend it"
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

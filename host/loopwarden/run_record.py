@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from loopwarden.broker import Agent, Broker
+from loopwarden.agent import Agent
+from loopwarden.broker import Broker
 from loopwarden.contract import Conclusion
 from loopwarden.failures import Code, Failure, InvalidRequest
 from loopwarden.plan import Plan

@@ -1,7 +1,7 @@
 """A script as the host holds it: source text that is never parsed here, with the contract that gives it meaning."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from loopwarden.contract import Contract, PlainContract
 from loopwarden.failures import ScriptRejected
 from loopwarden_engine.plain import JsonObject, JsonValue, digest
+from loopwarden_engine.violation import Violation
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -57,6 +58,18 @@ def read_source(path: Path) -> str:
         raise ScriptRejected(
             f"the script {path} is not UTF-8 text: line {line} holds the byte 0x{data[error.start]:02x}", line=line
         ) from None
+
+
+def rejection(name: str, violations: Sequence[Violation]) -> ScriptRejected:
+    """The refusal of a script that breaks the language policy: the first violation in words, all of them as details."""
+    first = violations[0]
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    hint = f"; {first.hint}" if first.hint else ""
+    return ScriptRejected(
+        f"the script {name!r} is refused: line {first.line}: {first.message}{hint}{more}",
+        line=first.line,
+        details={"violations": [asdict(violation) for violation in violations]},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

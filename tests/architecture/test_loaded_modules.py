@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from loopwarden import AgentRequest, Host, Run, Script
+from loopwarden.launch_command import find_package_folders
 
 FROZEN = Path(__file__).parent / "worker_modules.json"
 FORBIDDEN = {
@@ -23,6 +24,7 @@ FORBIDDEN = {
 }
 LIST_MODULES = """
 import json, sys
+sys.path += sys.argv[1:]
 from loopwarden_engine.preloading import preload
 preload("loopwarden_engine.worker", "Worker")
 print(json.dumps(sorted(sys.modules)))
@@ -31,16 +33,16 @@ print(json.dumps(sorted(sys.modules)))
 
 def launcher_modules() -> set[str]:
     """The modules of a launcher, which its workers inherit."""
-    output = subprocess.run(
-        [sys.executable, "-P", "-s", "-c", LIST_MODULES], check=True, capture_output=True, text=True
-    ).stdout
+    # As `launch_command` starts it: without site-packages, with the folders of the few packages it needs.
+    arguments = [sys.executable, "-P", "-s", "-S", "-c", LIST_MODULES, *find_package_folders()]
+    output = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
     return set(json.loads(output))
 
 
 def family(modules: set[str]) -> list[str]:
     """Top-level names outside of the standard library, and every module of the engine."""
     standard = sys.stdlib_module_names
-    outside = {name for name in modules if name.split(".")[0] not in standard and not name.startswith("__editable__")}
+    outside = {name for name in modules if name.split(".")[0] not in standard}
     return sorted(name for name in outside if "." not in name or name.startswith("loopwarden_engine"))
 
 

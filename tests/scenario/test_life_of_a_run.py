@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from loopwarden import AgentReply, AgentRequest, Code, Host, Limits, Outcome, ProviderStartError, Run, Script, broker, events
+from loopwarden import (
+    AgentReply,
+    AgentRequest,
+    Code,
+    Host,
+    Limits,
+    Outcome,
+    ProviderStartError,
+    Run,
+    Script,
+    broker,
+    events,
+)
 from support.census import descendants, descriptors
 
 Reply = Callable[[AgentRequest], Awaitable[Any]]

@@ -1,0 +1,59 @@
+"""The checks of one run: after a claimed completion, by the host, in the workspace. Only they make a run verified."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from loopwarden.checks import run_check
+from loopwarden.plan import Plan
+from loopwarden.providers.program import allowed_environment
+from loopwarden.run_record import RunRecord
+
+
+class Checking:
+    """Runs the checks of a run, one after the other, unless they are cancelled."""
+
+    def __init__(self, plan: Plan[Any, Any], record: RunRecord, note: Callable[..., None]) -> None:
+        self._plan = plan
+        self._record = record
+        self._note = note
+        self._task: asyncio.Task[None] | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """End the check that runs, and run no more. Then nothing is verified."""
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self) -> None:
+        """Run every check and record what came of them. Raises nothing for what a check does."""
+        if not self._plan.checks:
+            return
+        if self._is_cancelled:
+            self._record.problems.append("the run was cancelled before its checks began; nothing is verified")
+            return
+        self._task = asyncio.get_running_loop().create_task(self._run_all())
+        await asyncio.wait([self._task])
+        if self._task.cancelled():
+            self._record.problems.append("the checks were cancelled before they were done; nothing is verified")
+        elif (error := self._task.exception()) is not None:
+            self._note("error", "a check could not be run", exc_info=error)
+            self._record.problems.append(f"a check could not be run: {type(error).__name__}: {error}")
+
+    async def _run_all(self) -> None:
+        assert self._plan.workspace is not None
+        limits = self._plan.limits
+        for check in self._plan.checks:
+            record = await run_check(
+                check,
+                workspace=self._plan.workspace,
+                timeout_seconds=limits.check_timeout_seconds,
+                grace_seconds=limits.agent_grace_seconds,
+                max_output_bytes=limits.max_output_bytes,
+                env=allowed_environment(os.environ, (), {}),
+            )
+            self._record.checks.append(record)
+        # Only now: checks that were cancelled midway verify nothing.
+        self._record.verified = all(record.exit == 0 for record in self._record.checks)
