@@ -58,7 +58,9 @@ async def play(case: dict[str, Any], launcher: LentLauncher) -> dict[str, Any]:
             if action["at"] == "after-end":
                 run.cancel("late")
                 assert (await run.wait()) is outcome
-        return observed(outcome, provider, [event async for event in run.events()])
+        seen = observed(outcome, provider, [event async for event in run.events()])
+        provider.let_go()
+        return seen
 
 
 async def drive(run: Run[Any], provider: TickProvider, clock: TickClock, actions: list[dict[str, Any]]) -> None:

@@ -113,6 +113,12 @@ class TickProvider:
         finally:
             self._parked.remove(woken)
 
+    def let_go(self) -> None:
+        """Wake agents that ignored their cancellation: who never ends would hold up the end of the test's loop."""
+        for woken in self._parked:
+            if not woken.done():
+                woken.set_result(None)
+
     @property
     def parked(self) -> int:
         """Agents that wait for a tick."""
@@ -123,8 +129,9 @@ def is_quiet(run: Run[Any], provider: TickProvider) -> bool:
     """True when nothing happens until a tick passes."""
     broker = run._broker
     if run._record.ending is not None:
-        # Only agents that ignore their cancellation are worth a tick now; the rest ends by itself.
-        return 0 < provider.in_flight == provider.parked
+        # Only agents that ignore their cancellation are worth a tick now, until their run has given them up; the end of
+        # the worker is real, and takes no ticks.
+        return bool(broker._live) and provider.parked == provider.in_flight
     return run._session.is_waiting and provider.parked == len(broker._live)
 
 
