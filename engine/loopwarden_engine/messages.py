@@ -243,7 +243,7 @@ def decode_from_host(data: bytes) -> FromHost:
     body = _decode(data)
     kind = body.pop("type", None)
     if kind == "reply":
-        _exact(body, {"id", "value"})
+        _exact(body, _REPLY_KEYS)
         return Reply(_count(body, "id"), body["value"])
     if kind == "go":
         _exact(body, set())
@@ -270,7 +270,7 @@ def _decode(data: bytes) -> JsonObject:
         raise MessageError(str(error)) from None
 
 
-def _exact(body: JsonObject, keys: set[str]) -> None:
+def _exact(body: JsonObject, keys: frozenset[str] | set[str]) -> None:
     if body.keys() != keys:
         wrong = min(body.keys() ^ keys)
         raise MessageError(f"the key {wrong[:40]!r} is {'missing' if wrong in keys else 'not part of the message'}")
@@ -292,9 +292,13 @@ def _text(body: JsonObject, key: str, max_chars: int | None) -> str:
     return value
 
 
+_CALL_KEYS: Final = frozenset({"id", "key", "line", "prompt"})
+_REPLY_KEYS: Final = frozenset({"id", "value"})
+
+
 def _call(body: JsonObject) -> Call:
-    options = body.setdefault("options", {})
-    _exact(body, {"id", "key", "line", "prompt", "options"})
+    options = body.pop("options") if "options" in body else {}
+    _exact(body, _CALL_KEYS)
     if not isinstance(options, dict):
         raise MessageError("options is not an object")
     return Call(

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from typing import Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
@@ -228,7 +228,7 @@ def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         is_strict = text.count(",") <= _FEW_COMMAS or _LARGE_NUMBER.search(text) is not None
         decoder = _decoder if is_strict else _decoder_of_small_numbers
-        value: JsonValue = decoder.decode(text)
+        value = _decode_with(decoder, text)
     except PlainDataError:
         raise
     except UnicodeDecodeError as error:
@@ -246,6 +246,16 @@ def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
         except UnicodeEncodeError:
             raise PlainDataError("JSON", "a text holds a lone surrogate, which is not Unicode text") from None
     return value
+
+
+def _decode_with(decoder: Any, text: str) -> JsonValue:
+    # As `decoder.decode`, without its two searches for white space: a message of a few words has none.
+    try:
+        value, end = decoder.scan_once(text, 0)
+    except StopIteration:
+        value, end = None, -1
+    whole: JsonValue = value if end == len(text) else decoder.decode(text)
+    return whole
 
 
 def _is_too_deep(value: JsonValue, max_depth: int) -> bool:

@@ -9,7 +9,8 @@ from loopwarden_engine.plain import JsonValue, PlainDataError, compact_json, cop
 
 _ROOM_BYTES: Final = 256
 """What the frame of a reply needs beside the value."""
-
+_MOST_BYTES_A_CHARACTER: Final = 6
+"""What JSON in UTF-8 takes at the most: a control character, written as an escape."""
 
 _MAX_WORDS_CHARS: Final = 4000
 """Of a reason or a note in the words of a provider. It is for a reader; what an agent printed is kept elsewhere."""
@@ -80,7 +81,9 @@ def _text(reply: AgentReply, max_frame_bytes: int) -> str:
     if len(text) > max_frame_bytes:  # Before it is encoded: that takes its time with what an agent may print in hours.
         raise ReplyUnusable(_too_large(len(text), max_frame_bytes), text=text, notes=reply.notes)
     try:
-        size = len(compact_json(text).encode("utf-8"))
+        size = 0 if text.isascii() else len(text.encode("utf-8"))
+        if len(text) * _MOST_BYTES_A_CHARACTER + _ROOM_BYTES > max_frame_bytes:
+            size = len(compact_json(text).encode("utf-8"))
     except UnicodeEncodeError:
         raise ReplyUnusable("the text of the reply holds a lone surrogate", notes=reply.notes) from None
     if size + _ROOM_BYTES > max_frame_bytes:

@@ -86,7 +86,7 @@ def default_label(prompt: str) -> str:
 
 
 def _name(call: Call, options: JsonObject, name: str, max_chars: int) -> str | None:
-    value = options.get(name) if options else None
+    value = options.get(name)
     if value is None:
         return None
     if not isinstance(value, str):

@@ -75,8 +75,8 @@ class Provider(Protocol):
         """What this provider can do."""
         ...
 
-    async def reply(self, request: AgentRequest) -> AgentReply | str | JsonObject:
-        """Run one agent to its end."""
+    def reply(self, request: AgentRequest) -> Awaitable[AgentReply | str | JsonObject]:
+        """Run one agent to its end. Write it as `async def`."""
         ...
 
 
@@ -113,12 +113,8 @@ FUNCTION_CAPABILITIES: Final = Capabilities(structured_output=True, fresh_contex
 class FunctionProvider:
     """A bare async function as a provider."""
 
-    function: ReplyFunction
+    reply: ReplyFunction
     capabilities: Capabilities = field(default=FUNCTION_CAPABILITIES)
-
-    async def reply(self, request: AgentRequest) -> AgentReply | str | JsonObject:
-        """Call the function."""
-        return await self.function(request)
 
 
 def as_provider(backend: Provider | ReplyFunction) -> Provider:
