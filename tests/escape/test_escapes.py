@@ -1,4 +1,4 @@
-"""The corpus of hostile scripts, end to end: what was obtained is looked at, an exception alone proves nothing."""
+"""Promise 3: the corpus of hostile scripts, end to end: what was obtained is looked at, an exception alone proves nothing."""
 
 import asyncio
 from pathlib import Path

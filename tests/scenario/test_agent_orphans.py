@@ -2,42 +2,28 @@
 
 import asyncio
 import os
-import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from loopwarden.provider import AgentFailed, AgentReply
-from loopwarden.providers.command import CommandProvider
 from support.agents import (
     IGNORE_TERM,
     LEFT_BEHIND,
     SLEEP,
     carrying,
     is_supervisor,
-    kill_all,
     processes_below,
+    provider,
     request,
     state,
     supervisors,
     until,
     wait_until,
 )
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    value = secrets.token_hex(8)
-    yield value
-    kill_all(carrying("TEST_MARK", value))
-
-
-def provider(script: str, mark: str) -> CommandProvider:
-    return CommandProvider(["sh", "-c", script], env={"TEST_MARK": mark})
 
 
 @pytest.mark.parametrize("what", ["in its group and deaf", "a daemon", "without its environment", "stopped"])

@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import secrets
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +18,13 @@ from support.agents import (
     SLEEP,
     carrying,
     descendants,
-    kill_all,
     processes_below,
+    provider,
     request,
     state,
     supervisors,
     until,
 )
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    value = secrets.token_hex(8)
-    yield value
-    kill_all(carrying("TEST_MARK", value))
-
-
-def provider(script: str, mark: str) -> CommandProvider:
-    return CommandProvider(["sh", "-c", script], env={"TEST_MARK": mark})
 
 
 @pytest.mark.parametrize("what", LEFT_BEHIND)

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,7 @@ import pytest
 
 from loopwarden.checks import Check, run_check
 from loopwarden.receipt import CheckRecord
-from support.agents import carrying, kill_all, until
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    value = secrets.token_hex(8)
-    yield value
-    kill_all(carrying("TEST_MARK", value))
+from support.agents import carrying, until
 
 
 async def checked(command: str, workspace: Path, mark: str = "", **changes: Any) -> CheckRecord:

@@ -126,11 +126,18 @@ def test_a_dry_run_shows_the_first_prompt_and_starts_no_agent(home: Home) -> Non
     shown = home.ralph("--dry-run", "--max-rounds", "3", "--check", "make test", agent=agent)
     assert shown.exit == 0
     assert shown.out.startswith("ralph: at most 3 agents, 8 h, no cost cap\n")
-    for part in (str(agent), str(home.workspace), "HOME, LANG, PATH", "make test", "do it", "at most 2 h each"):
+    for part in (
+        str(agent),
+        str(home.workspace),
+        "HOME, LANG, LOOPWARDEN_AGENT, PATH",
+        "make test",
+        "do it",
+        "at most 2 h each",
+    ):
         assert part in shown.out
     as_json = home.ralph("--dry-run", "--json", agent=agent).json["dryRun"]
     assert as_json["argv"] == [str(agent)]
-    assert as_json["environment"] == ["HOME", "LANG", "PATH"]
+    assert as_json["environment"] == ["HOME", "LANG", "LOOPWARDEN_AGENT", "PATH"]
     assert "do it" in as_json["firstPrompt"]
     assert as_json["caps"]["maxTotalAgents"] == 10
     assert not (home.workspace / "started").exists()

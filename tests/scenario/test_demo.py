@@ -1,4 +1,4 @@
-"""`loopwarden demo`: a person sees in a minute what this is for."""
+"""Promise 7: `loopwarden demo`: a person sees in a minute what this is for."""
 
 import json
 import subprocess

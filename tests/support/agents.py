@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loopwarden.provider import AgentRequest
+from loopwarden.providers.command import CommandProvider
 
 REAL_SECONDS = 15.0
 
@@ -134,3 +135,8 @@ LEFT_BEHIND = {
         'open("up", "w").close(); ctypes.CDLL(None).pthread_exit(None)\' &'
     ),
 }
+
+
+def provider(script: str, mark: str) -> CommandProvider:
+    """A shell script as the agent, whose processes carry `mark` in their environment."""
+    return CommandProvider(["sh", "-c", script], env={"TEST_MARK": mark})

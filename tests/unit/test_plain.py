@@ -1,4 +1,4 @@
-"""Plain data: what crosses a boundary, and the path of what does not."""
+"""Promise 4: plain data: what crosses a boundary, and the path of what does not."""
 
 import datetime as dt
 import math

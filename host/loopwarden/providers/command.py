@@ -17,7 +17,7 @@ from typing import Final
 
 from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Capabilities, ProviderStartError
 from loopwarden.providers.candidates import Found, NotFound, find_value
-from loopwarden.providers.process import Ending, Program, SupervisedProcess
+from loopwarden.providers.process import MARK_NAME, Ending, Program, SupervisedProcess
 from loopwarden.providers.program import (
     ProgramNotStarted,
     absolute_name,
@@ -101,7 +101,7 @@ class CommandProvider:
             argv=argv,
             program=program,
             folder=os.fspath(folder),
-            environment_names=tuple(sorted(environment)),
+            environment_names=tuple(sorted({*environment, MARK_NAME})),
             stdin_chars=len(request.prompt),
         )
 
