@@ -1,4 +1,4 @@
-"""Promise 3: the corpus of hostile scripts, end to end: what was obtained is looked at, an exception alone proves nothing."""
+"""Promise 3: hostile scripts, end to end. What was obtained is looked at; an exception alone proves nothing."""
 
 import asyncio
 from pathlib import Path

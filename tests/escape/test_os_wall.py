@@ -1,4 +1,4 @@
-"""Promise 3: promise 3, the operating-system wall: each wall alone stops what the same process can do without it.
+"""Promise 3: the operating-system wall: each wall alone stops what the same process can do without it.
 
 As root and as an ordinary user. The code behind the walls is plain Python: the language wall is not part of this.
 """

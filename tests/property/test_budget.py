@@ -1,4 +1,4 @@
-"""Promise 2: the agent budget is exact under any interleaving: what a provider was asked is counted by the provider itself."""
+"""Promise 2: the agent budget is exact under any interleaving; the provider itself counts what it was asked."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Promise 9: replay is exact: whatever finishes first, the same script makes the same calls with the same identities."""
+"""Promise 9: whatever finishes first, the same script makes the same calls with the same identities."""
 
 import asyncio
 import random

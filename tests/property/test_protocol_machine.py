@@ -1,4 +1,4 @@
-"""Promise 4: the protocol machine against random orders of messages: a legal conversation passes, everything else is a breach."""
+"""Promise 4: the protocol machine passes a legal conversation in any order; everything else is a breach."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Promise 7: `loopwarden demo`: a person sees in a minute what this is for."""
+"""Promise 7: self-report is not acceptance. `loopwarden demo`: a person sees in a minute what this is for."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Promise 5: a worker in the hands of an attacker: it may waste its budget, it cannot present a report that no agent returned."""
+"""Promise 5: a hijacked worker may waste its budget; it cannot present a report that no agent returned."""
 
 import asyncio
 import struct

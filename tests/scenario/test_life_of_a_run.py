@@ -1,4 +1,4 @@
-"""Promise 6: every way in which a run can stop: it ends once, pairs its events, and leaves no process and no descriptor behind."""
+"""Promise 6: every stop ends a run once, pairs its events, and leaves no process and no descriptor behind."""
 
 import asyncio
 import os
