@@ -1,4 +1,4 @@
-"""Promise 1, and bad input of every kind: every refusal is a sentence with the place and the way out, exit 2, and never a traceback."""
+"""Promise 1, and bad input of every kind: a sentence with the place and the way out, exit 2, never a traceback."""
 
 import os
 import shlex
