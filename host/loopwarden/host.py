@@ -31,6 +31,8 @@ ResultT = TypeVar("ResultT")
 
 MAX_REMEMBERED_RUNS: Final = 256
 """Runs that ended and can still be found with `get` and `runs`; the oldest are forgotten first."""
+MAX_REMEMBERED_AGENTS: Final = 10_000
+"""Agents of remembered runs in all: each keeps its prompt, its value and its events. The last run is kept whatever."""
 
 
 _CLOSED: Final = "this host was closed; make a new one"
@@ -253,8 +255,9 @@ class Host:
         if lock is not None:
             lock.release()
         self._ended[run.id] = run
-        while len(self._ended) > MAX_REMEMBERED_RUNS:
-            self._ended.popitem(last=False)
+        agents = sum(ended.agents_started for ended in self._ended.values())
+        while len(self._ended) > 1 and (len(self._ended) > MAX_REMEMBERED_RUNS or agents > MAX_REMEMBERED_AGENTS):
+            agents -= self._ended.popitem(last=False)[1].agents_started
 
     def _check_home(self) -> None:
         if self._home is None:

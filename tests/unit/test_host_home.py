@@ -6,6 +6,7 @@ import os
 import pytest
 
 from loopwarden import AgentRequest, Host, Script, run_sync
+from loopwarden import host as host_module
 
 SCRIPT = Script.from_text("def main(args):\n    return args['n'] + 1\n")
 
@@ -97,5 +98,23 @@ def test_runs_are_found_by_their_ids() -> None:
             await run.wait()
             assert host.get(run.id) is run
             assert host.get("no such run") is None
+
+    asyncio.run(play())
+
+
+def test_ended_runs_are_forgotten_by_their_agents_as_well_as_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a long-lived host remembers is bounded; the last run is kept whatever."""
+    monkeypatch.setattr(host_module, "MAX_REMEMBERED_AGENTS", 5)
+    source = "def main(args):\n    for n in range(args['n']):\n        agent('hello')\n"
+
+    async def play() -> None:
+        async with Host(providers={"default": reply}) as host:
+            kept = []
+            for n in (2, 2, 2, 7):
+                kept.append((await host.run(Script.from_text(source), {"n": n})).run_id)
+                assert host.get(kept[-1]) is not None
+                if n == 2:
+                    assert [run.id for run in host.runs()] == kept[-2:]
+            assert [run.id for run in host.runs()] == kept[-1:]
 
     asyncio.run(play())
