@@ -56,4 +56,4 @@ class Checking:
             )
             self._record.checks.append(record)
         # Only now: checks that were cancelled midway verify nothing.
-        self._record.verified = all(record.exit == 0 for record in self._record.checks)
+        self._record.verified = all(record.passed for record in self._record.checks)

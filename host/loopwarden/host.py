@@ -20,11 +20,11 @@ from loopwarden.plan import Deployment, Plan, make_plan
 from loopwarden.provider import Provider, ReplyFunction, as_provider
 from loopwarden.receipt import Receipt
 from loopwarden.run import Run
-from loopwarden.run_folder import RunFolderError, default_state_folder
+from loopwarden.run_folder import RunFolderError
 from loopwarden.run_record import RunRecord
 from loopwarden.script import Script
 from loopwarden.slots import AgentSlots
-from loopwarden.workspace import WorkspaceLock
+from loopwarden.workspace import WorkspaceLock, lock_folder
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -220,14 +220,12 @@ class Host:
         finally:
             del self._beginning[run.id]
         self._live[run.id] = run
-        if self._is_closed:
-            run.cancel("the host was closed")
 
     def _hold_workspace(self, plan: Plan[Any, Any], run_id: str) -> WorkspaceLock | None:
         if plan.workspace is None:
             return None
         try:
-            lock = WorkspaceLock.acquire(plan.workspace, self._deployment.state_folder or default_state_folder())
+            lock = WorkspaceLock.acquire(plan.workspace, lock_folder(self._deployment.state_folder))
         except RunFolderError as error:
             raise InvalidRequest(str(error)) from None
         lock.name_holder(run_id)

@@ -29,12 +29,16 @@ class LaunchRecord(BaseModel):
     provider: str | None
     """The provider of the settings that was chosen; None when `program` was given."""
     program: list[str]
-    """What stood after `--`."""
+    """What stood after `--`, the program with its whole path when it was given by a path."""
     checks: list[str]
-    """The commands as they were typed."""
+    """The commands, the program of each with its whole path when it was given by a path."""
     agent_timeout_seconds: float | None
     deadline_seconds: float | None
     max_total_agents: int | None
+
+
+class LaunchRecordError(RunFolderError):
+    """A run of this user has no launch record that can be read. The message is a clause that says so."""
 
 
 def write_launch_record(folder: Path, record: LaunchRecord) -> None:
@@ -46,7 +50,7 @@ def write_launch_record(folder: Path, record: LaunchRecord) -> None:
 def read_launch_record(state_folder: Path, receipt: Path) -> LaunchRecord | None:
     """The record beside a receipt; None when the receipt does not lie in a run folder of this state folder.
 
-    Raises `RunFolderError` when the record is missing or damaged.
+    Raises `LaunchRecordError` when the record is missing or damaged.
     """
     folder = receipt.resolve().parent
     if folder.parent != runs_folder(state_folder).resolve():
@@ -56,10 +60,9 @@ def read_launch_record(state_folder: Path, receipt: Path) -> LaunchRecord | None
         with path.open("rb") as file:
             return LaunchRecord.model_validate(decode_json(file.read(_MAX_BYTES)))
     except FileNotFoundError:
-        return None
+        raise LaunchRecordError(f"this run has no launch record ({path} is missing)") from None
     except OSError as error:
-        raise RunFolderError(f"{path} cannot be read: {(error.strerror or 'input error').lower()}") from None
+        reason = (error.strerror or "input error").lower()
+        raise LaunchRecordError(f"the launch record {path} of this run cannot be read: {reason}") from None
     except (PlainDataError, ValidationError):
-        raise RunFolderError(
-            f"{path} is damaged; give the program again after --, and --workspace and --check"
-        ) from None
+        raise LaunchRecordError(f"the launch record {path} of this run is damaged") from None

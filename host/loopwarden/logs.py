@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from loopwarden.display import shown_line
+from loopwarden.display import shown_line, shown_text
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _MAX_VALUE_CHARS: Final = 2000
@@ -34,8 +34,10 @@ def configure_logs(level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            # Before values are escaped: an exception can quote an agent too.
+            structlog.processors.format_exc_info,
             _escape_values,
-            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+            structlog.dev.ConsoleRenderer(colors=False),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=_ErrorStream()),  # type: ignore[arg-type]
@@ -62,8 +64,10 @@ def bind_run(run_id: str) -> None:
 def _escape_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Agents can put text into log lines, so log lines are shown like everything else that agents wrote."""
     for key, value in event.items():
-        if isinstance(value, str):
+        if key == "exception" and isinstance(value, str):
+            event[key] = shown_text(value)
+        elif isinstance(value, str):
             event[key] = shown_line(value, _MAX_VALUE_CHARS)
-        elif key != "exc_info" and value is not None and not isinstance(value, bool | int | float):
+        elif value is not None and not isinstance(value, bool | int | float):
             event[key] = shown_line(repr(value), _MAX_VALUE_CHARS)
     return event

@@ -123,7 +123,7 @@ def _load(name: str, origin: str, source: EntryPoint | Path, settings: Settings)
     try:
         options = loop.settings_model.model_validate(dict(given or {}))
     except ValidationError as error:
-        place, reason = describe_problem(error, tuple(loop.settings_model.model_fields))
+        place, reason = describe_problem(error, loop.settings_model)
         if given is None:
             raise _BrokenLoopError(
                 f"the loop {name} of {origin} has broken defaults: {reason}; tell its authors"

@@ -12,8 +12,9 @@ from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, Scri
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.provider import Capabilities, Provider
 from loopwarden.receipt import Receipt
+from loopwarden.run_folder import RunFolderError
 from loopwarden.script import Script
-from loopwarden.workspace import refuse_inside, resolve_workspace
+from loopwarden.workspace import lock_folder, refuse_inside, resolve_workspace
 from loopwarden_engine.plain import JsonObject, compact_json, copy_object
 
 ArgsT = TypeVar("ArgsT")
@@ -75,6 +76,7 @@ def make_plan(
     folder = None if workspace is None else resolve_workspace(Path(workspace))
     if folder is not None:
         refuse_inside(folder, deployment.state_folder, "the state folder")
+        refuse_inside(folder, _lock_folder(deployment), "the folder of locks")
     if checks and folder is None:
         raise InvalidRequest("checks run in the workspace; give the run a workspace")
     opening = None if continues is None else _opening(contract, decoded, script.name, continues)
@@ -105,6 +107,13 @@ def _from_contract(question: Callable[[], AnswerT]) -> AnswerT:
             f"the contract of the loop failed with {type(error).__name__}: {provider_words(error)}; "
             "its author has to mend it"
         ) from error
+
+
+def _lock_folder(deployment: Deployment) -> Path:
+    try:
+        return lock_folder(deployment.state_folder)
+    except RunFolderError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _check_source(script: Script[Any, Any], limits: Limits) -> None:
@@ -173,6 +182,6 @@ def _failed_checks(receipt: Receipt) -> str | None:
     parts = [
         f"$ {' '.join(check.argv)}\n{check.problem or f'exit {check.exit}'}\n{check.output_tail}".rstrip()
         for check in receipt.checks
-        if check.exit != 0
+        if not check.passed
     ]
     return "\n\n".join(parts) or None

@@ -50,6 +50,11 @@ class CheckRecord(_Record):
     seconds: float
     output_tail: str
 
+    @property
+    def passed(self) -> bool:
+        """True when it ended by itself, with exit 0."""
+        return self.exit == 0 and self.problem is None
+
 
 class FailureRecord(_Record):
     """Why the run did not end well."""

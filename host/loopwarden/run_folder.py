@@ -50,7 +50,12 @@ class RunFolderError(LoopwardenError):
 def default_state_folder() -> Path:
     """`$XDG_STATE_HOME/loopwarden`, else `~/.local/state/loopwarden` (an XDG path must be absolute)."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "loopwarden"
+    if base.startswith("/"):
+        return Path(base) / "loopwarden"
+    try:
+        return Path.home() / ".local" / "state" / "loopwarden"
+    except RuntimeError:
+        raise RunFolderError("this user has no home folder; set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME") from None
 
 
 def runs_folder(state_folder: Path) -> Path:
@@ -184,8 +189,10 @@ def is_live(folder: Path) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:
+        return False
     finally:
         os.close(fd)
     return False
@@ -194,8 +201,14 @@ def is_live(folder: Path) -> bool:
 def list_runs(state_folder: Path) -> list[Path]:
     """The folders of all runs, the newest first. Raises `RunFolderError` when they cannot be listed."""
     folder = runs_folder(state_folder)
+    found: list[tuple[int, str]] = []
     try:
-        found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(folder) if entry.is_dir()]
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                # Another host may discard a folder meanwhile: a run that could not begin.
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir():
+                        found.append((entry.stat().st_mtime_ns, entry.name))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -28,16 +28,18 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.limits import Limits
 from loopwarden.ownership import why_untrusted
 from loopwarden.run_folder import default_state_folder
 from loopwarden.toml_lines import line_of_key
-from loopwarden_engine.plain import canonical_bytes, digest
+from loopwarden_engine.plain import MAX_SAFE_INTEGER, canonical_bytes, digest
 
 FILE_NAME: Final = "loopwarden.toml"
 COMMAND_LINE_PROVIDER: Final = "command-line"
@@ -128,8 +130,8 @@ class Settings:
                 }
                 for name, provider in self.providers.items()
             },
-            "limits": {name: getattr(self.limits, name) for name in _LIMIT_NAMES},
-            "loops": {name: dict(loop) for name, loop in self.loops.items()},
+            "limits": {to_camel(name): getattr(self.limits, name) for name in _LIMIT_NAMES},
+            "loops": {name: _plain(loop) for name, loop in self.loops.items()},
             "scriptFolders": [str(folder) for folder in self.script_folders],
             "stateFolder": str(self.state_folder),
             "allowWeakConfinement": self.allow_weak_confinement,
@@ -140,13 +142,17 @@ class Settings:
         """SHA-256 of the resolved settings, without the place of the file and without the values of variables."""
         shown = self.to_json()
         del shown["file"]
-        return digest(canonical_bytes(_plain(shown)))
+        return digest(canonical_bytes(shown))
 
 
 def default_settings_path() -> Path:
-    """`$XDG_CONFIG_HOME/loopwarden/loopwarden.toml`, else under `~/.config`."""
+    """`$XDG_CONFIG_HOME/loopwarden/loopwarden.toml`, else under `~/.config`. Raises `InvalidRequest`."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "loopwarden" / FILE_NAME
+    try:
+        folder = Path(base) if base.startswith("/") else Path.home() / ".config"
+    except RuntimeError:
+        raise InvalidRequest("this user has no home folder; set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME") from None
+    return folder / "loopwarden" / FILE_NAME
 
 
 def load_settings(config: Path | None = None) -> Settings:
@@ -167,7 +173,7 @@ def load_settings(config: Path | None = None) -> Settings:
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
-        place, reason = _first_problem(error, tuple(_File.model_fields))
+        place, reason = describe_problem(error, _File)
         raise _refusal(path, text, place, reason) from None
     return _resolve(file, path, text)
 
@@ -211,7 +217,13 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
     except ValueError as error:
         name = str(error).split(" ", 1)[0]
         raise _refusal(path, text, ("limits", name), str(error)) from None
-    state_folder = default_state_folder() if file.state_folder is None else _folder(path, file.state_folder)
+    script_folders = tuple(
+        _folder(path, text, ("script_folders", index), folder) for index, folder in enumerate(file.script_folders)
+    )
+    if file.state_folder is None:
+        state_folder = default_state_folder()
+    else:
+        state_folder = _folder(path, text, ("state_folder",), file.state_folder)
     return Settings(
         path=path,
         text=text,
@@ -220,33 +232,30 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
         limits=limits,
         limits_given=frozenset(file.limits),
         loops=file.loops,
-        script_folders=tuple(_folder(path, folder) for folder in file.script_folders),
+        script_folders=script_folders,
         state_folder=state_folder,
         allow_weak_confinement=file.allow_weak_confinement,
     )
 
 
-def _folder(settings_path: Path, folder: str) -> Path:
+def _folder(file: Path, text: str, key: Sequence[str | int], folder: str) -> Path:
     """A folder as the file means it: `~` is the user's home, a relative one lies beside the file."""
     try:
         given = Path(folder).expanduser()
     except RuntimeError:
-        given = Path(folder)
-    return Path(os.path.abspath(settings_path)).parent / given
+        user = folder.split("/", 1)[0]
+        raise _refusal(file, text, key, f"{user} names no home folder; write the whole path") from None
+    return Path(os.path.abspath(file)).parent / given
 
 
-def describe_problem(error: ValidationError, known: Sequence[str]) -> tuple[tuple[str | int, ...], str]:
-    """Place and reason of the first problem of a table that a pydantic model checked. `known` are its keys."""
-    return _first_problem(error, known)
-
-
-def _first_problem(error: ValidationError, known: Sequence[str]) -> tuple[tuple[str | int, ...], str]:
+def describe_problem(error: ValidationError, model: type[BaseModel]) -> tuple[tuple[str | int, ...], str]:
+    """Place and reason of the first problem of a table that `model` checked."""
     first = error.errors(include_url=False, include_context=True)[0]
     place = tuple(part for part in first["loc"] if part != "[key]")
     match first["type"]:
         case "extra_forbidden":
-            keys = known if len(place) == 1 else tuple(ProviderSettings.model_fields)
-            return place, f"there is no such key; there are: {', '.join(keys)}"
+            keys = ", ".join(_keys_of_table(model, place[:-1]))
+            return place, "there is no such key" + (f"; there are: {keys}" if keys else "")
         case "missing":
             return place, "this key is missing"
         case "value_error":
@@ -254,6 +263,31 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> tuple[tuple[
         case _:
             message = str(first["msg"]).replace("valid dictionary", "table").replace("valid list", "list")
             return place, message[:1].lower() + message[1:]
+
+
+def _keys_of_table(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys of the table at `path` in what `model` describes; none when that cannot be told."""
+    kind: Any = model
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kinds = [item.annotation for name, item in kind.model_fields.items() if part in (name, item.alias)]
+            kind = kinds[0] if kinds else None
+        else:  # a mapping or a list of tables
+            kind = (get_args(kind) or (None,))[-1]
+        kind = _table_kind(kind)
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return ()
+    return tuple(item.alias or name for name, item in kind.model_fields.items())
+
+
+def _table_kind(kind: Any) -> Any:
+    """`kind` without `Annotated` and without the None beside it; None when several kinds are left."""
+    if get_origin(kind) is Annotated:
+        return _table_kind(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [item for item in get_args(kind) if item is not type(None)]
+        return _table_kind(kinds[0]) if len(kinds) == 1 else None
+    return kind
 
 
 def _refusal(file: Path, text: str, path: Sequence[str | int], reason: str) -> InvalidRequest:
@@ -273,11 +307,17 @@ def _key(path: Sequence[str | int]) -> str:
 
 
 def _plain(value: object) -> object:
-    """TOML knows dates and times, which only a loop's own settings could hold; a digest takes them as text."""
-    if isinstance(value, dict):
+    """TOML has values that JSON does not (dates, inf, nan, huge integers), here in a loop's settings: they are text."""
+    if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return str(value)
+    match value:
+        case str() | bool():
+            return value
+        case int() if abs(value) <= MAX_SAFE_INTEGER:
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case _:
+            return str(value)

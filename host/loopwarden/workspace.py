@@ -4,14 +4,18 @@ import contextlib
 import fcntl
 import hashlib
 import os
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopwarden.failures import InvalidRequest, SettingsInWorkspace, WorkspaceBusy
-from loopwarden.run_folder import disk_error, make_private_folder
+from loopwarden.run_folder import RunFolderError, default_state_folder, disk_error, make_private_folder
 from loopwarden_engine.plain import PlainDataError, compact_json, decode_object
 
 _MAX_HOLDER_BYTES = 4096
+_MAX_LINKS = 40
+"""As many as Linux follows (path_resolution(7))."""
 
 
 def resolve_workspace(path: Path) -> Path:
@@ -32,9 +36,27 @@ def resolve_workspace(path: Path) -> Path:
 
 
 def lies_inside(path: Path, workspace: Path) -> bool:
-    """True when `path`, as given or behind its symbolic links, is in the workspace or is the workspace."""
-    absolute = Path(os.path.abspath(path))
-    return absolute.is_relative_to(workspace) or absolute.resolve().is_relative_to(workspace)
+    """True when the way to `path` leads through the workspace: whoever writes there could make it lead elsewhere."""
+    return any(place.is_relative_to(workspace) for place in _way(path))
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """Every place that the kernel passes on its way to `path`, symbolic links and their targets included."""
+    parts = deque(Path.cwd().joinpath(path).parts[1:])
+    here, links = Path("/"), 0
+    while parts:
+        part = parts.popleft()
+        if part == "..":
+            here = here.parent
+            continue
+        here /= part
+        yield here
+        # More links in a row than the kernel follows end nowhere; opening such a path fails by itself.
+        if links < _MAX_LINKS and here.is_symlink():
+            links += 1
+            target = here.readlink()
+            parts.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+            here = Path("/") if target.is_absolute() else here.parent
 
 
 def refuse_inside(workspace: Path, path: Path | None, what: str) -> None:
@@ -48,6 +70,19 @@ def refuse_inside(workspace: Path, path: Path | None, what: str) -> None:
             "move it out, or choose another workspace",
             details={"path": str(path), "workspace": str(workspace)},
         )
+
+
+def lock_folder(state_folder: Path | None) -> Path:
+    """Where workspaces are locked: in one place for all hosts of a user, whatever state folder each of them has.
+
+    `state_folder` serves a user without a home. Raises `RunFolderError` when there is neither.
+    """
+    try:
+        return default_state_folder()
+    except RunFolderError:
+        if state_folder is None:
+            raise
+        return state_folder
 
 
 @dataclass(slots=True)
@@ -70,7 +105,10 @@ class WorkspaceLock:
         lock = cls(fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):  # some network disks know no locks
+                lock.release()
+                raise disk_error("the lock of the workspace", path, error) from None
             holder = _holder(fd)
             lock.release()
             raise WorkspaceBusy(

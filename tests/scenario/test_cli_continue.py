@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from loopwarden import loops
 from support.command_line import BLOCKED, COMPLETE, REPORT, Finished, Home
 
 
@@ -132,7 +134,7 @@ def test_a_receipt_that_was_tampered_with_is_refused(home: Home) -> None:
         ({"lastHandoff": {"status": "continue"}}, "handoff"),
         ({"agentsStarted": "many"}, "is damaged: agentsStarted"),
         ({"surprise": 1}, "is damaged: surprise"),
-        ({"script": "other"}, "there is no loop 'other'"),
+        ({"script": "other"}, "was a run of 'other', not of 'ralph'"),
     ):
         path.write_text(json.dumps({**receipt, **changed}))
         refused = home.run("continue", first.json["runId"])
@@ -150,3 +152,70 @@ def test_a_run_that_nobody_knows_is_refused(home: Home) -> None:
         refused = home.run(command, "nothing-like-that", "--json")
         assert refused.exit == 2
         assert "there is no run 'nothing-like-that'" in refused.json["failure"]["message"]
+
+
+def test_a_program_and_a_check_given_by_relative_paths_are_found_from_another_folder(home: Home) -> None:
+    keeping(home, REPORT)
+    home.agent("exit 0\n", "check")
+    options = ("--objective", "x", "--workspace", "ws", "--max-rounds", "1", "--check", "./check 'a b'")
+    home.workspace.mkdir(exist_ok=True)
+    first = home.run("run", "ralph", *options, "--json", "--", "./agent")
+    assert first.exit == 4
+    keeping(home, COMPLETE)
+    again = home.run("continue", first.json["runId"], "--json", cwd=home.workspace)
+    assert again.exit == 0
+    assert again.json["receipt"]["checks"][0]["argv"] == [str(home.root / "check"), "a b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(None, "this run has no launch record"), ('{"format": 1', "of this run is damaged")]
+)
+def test_a_run_whose_launch_record_is_lost_says_so_and_goes_on_with_what_is_given(
+    home: Home, text: str | None, words: str
+) -> None:
+    first = home.ralph("--check", "test -e wheel", "--json", agent=keeping(home, COMPLETE))
+    assert first.exit == 6
+    record = receipt_path(first).with_name("launch.json")
+    record.unlink() if text is None else record.write_text(text)
+    refused = home.run("continue", first.json["runId"])
+    assert refused.exit == 2
+    assert words in refused.err
+    assert "give --workspace and the program after --, or --provider, and --check for the checks" in refused.err
+    given = ("--workspace", str(home.workspace), "--json")
+    program = ("--", str(home.root / "agent"))
+    unchecked = home.run("continue", first.json["runId"], *given, *program)
+    assert unchecked.exit == 0
+    assert words in unchecked.err
+    assert "note: the run goes on without the checks that it had (test -e wheel); --check gives" in unchecked.err
+    (home.workspace / "wheel").touch()
+    checked = home.run("continue", first.json["runId"], "--check", "test -e wheel", *given, *program)
+    assert checked.json["receipt"]["verified"] is True
+    assert "without the checks" not in checked.err
+
+
+def test_a_loop_is_found_again_by_the_name_it_was_started_by(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint(name="house-ralph", value="loopwarden_scripts.ralph:loop", group=loops.GROUP)
+    monkeypatch.setattr(loops, "entry_points", lambda **_: (entry,))
+    agent = keeping(home, REPORT)
+    options = ("--objective", "x", "--workspace", str(home.workspace), "--max-rounds", "1", "--json")
+    first = home.run("run", "house-ralph", *options, "--", str(agent))
+    assert (first.exit, first.json["receipt"]["script"]) == (4, "ralph")
+    keeping(home, COMPLETE)
+    assert home.run("continue", first.json["runId"]).exit == 0
+
+
+def test_a_time_that_was_taken_over_and_is_above_a_lowered_ceiling_is_not_blamed_on_who_typed_nothing(
+    home: Home,
+) -> None:
+    agent = keeping(home, REPORT)
+    first = home.ralph("--max-rounds", "1", "--deadline", "2h", "--agent-timeout", "1h", "--json", agent=agent)
+    config = str(home.settings("[limits]\nrun_deadline_seconds = 3600\nagent_timeout_seconds = 1800\n"))
+    run = ("continue", first.json["runId"], "--config", config)
+    refused = home.run(*run)
+    assert refused.exit == 2
+    assert "the run that is continued had --deadline 2 h, above the ceiling" in refused.err
+    refused = home.run(*run, "--deadline", "1h")
+    assert "the run that is continued had --agent-timeout 1 h, above the ceiling" in refused.err
+    typed = home.run(*run, "--deadline", "3h")
+    assert "loopwarden: --deadline is 3 h, above the ceiling" in typed.err
+    assert home.run(*run, "--deadline", "1h", "--agent-timeout", "1m").exit == 4

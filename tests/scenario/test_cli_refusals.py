@@ -273,3 +273,31 @@ def test_a_fault_of_ours_is_one_sentence_and_the_details_lie_in_a_file(
     debugged = home.run("--debug", "run", "ralph", "--objective", "x", "--workspace", str(home.workspace), "--", "true")
     assert debugged.exit == 1
     assert "ZeroDivisionError: a mistake of ours" in debugged.err
+
+
+def test_a_check_that_cannot_be_found_is_refused_before_anything_starts(home: Home) -> None:
+    for check, words in (("no-such-checker --all", "was not found in PATH"), ("./gone", "does not exist")):
+        done = home.ralph("--check", check, "--json", agent=home.reporting(COMPLETE))
+        check_refusal(done, "INVALID_REQUEST", "the check", words)
+    assert not (home.state / "runs").exists()
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    wanted = "this user has no home folder; set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME"
+    config = home.settings("")
+    for kept in ((), ("XDG_STATE_HOME",), ("XDG_CONFIG_HOME",)):
+        known = {name: home.environment[name] for name in ("PATH", "LANG", *kept)}
+        with monkeypatch.context() as patch:
+            patch.setattr(Home, "environment", known)
+            for argv in (("runs", "--json"), ("doctor", "--json"), ("run", "ralph", "--objective", "x", "--json")):
+                done = home.run(*argv)
+                assert done.exit in (1, 2)
+                assert wanted in done.out
+                assert "Traceback" not in done.out + done.err
+    known = {name: home.environment[name] for name in ("PATH", "XDG_STATE_HOME")}
+    monkeypatch.setattr(Home, "environment", known)
+    assert home.run("runs", "--config", str(config)).exit == 0

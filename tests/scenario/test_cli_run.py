@@ -1,11 +1,16 @@
 """`loopwarden run` as a person uses it: exit codes, receipts, what goes to which stream."""
 
 import json
+import platform
 import sys
 from pathlib import Path
 
 import pytest
 
+from loopwarden.cli import doctor
+from loopwarden.provider import ProviderStartError
+from loopwarden.providers.command import CommandProvider
+from loopwarden.walls import Wall
 from support.command_line import BLOCKED, COMPLETE, REPORT, Home
 
 
@@ -42,9 +47,10 @@ def test_a_check_that_fails_is_exit_6_and_its_output_is_shown(home: Home) -> Non
 
 
 def test_a_check_whose_program_is_missing_verifies_nothing(home: Home) -> None:
-    done = home.ralph("--check", "no-such-checker --all", "--json", agent=home.reporting(COMPLETE))
+    command = f"{home.workspace}/check --all"
+    done = home.ralph("--check", command, "--json", agent=home.reporting(COMPLETE))
     assert done.exit == 6
-    assert "no-such-checker" in done.json["receipt"]["checks"][0]["problem"]
+    assert "ws/check' does not exist" in done.json["receipt"]["checks"][0]["problem"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +266,73 @@ def test_doctor_says_what_stands(home: Home) -> None:
 
 def test_the_help_of_a_loop_lists_the_options_of_its_arguments(home: Home) -> None:
     shown = home.run("run", "ralph", "--help").out
-    for part in ("--objective", "--max-rounds", "--check", "--dry-run", "-- PROGRAM"):
+    for part in ("--objective", "--max-rounds", "--check", "--dry-run", "-- PROGRAM", "pass_env"):
         assert part in shown
     assert "ralph" in home.run("run", "--help").out
     assert home.run("--version").out.startswith("loopwarden 0")
+
+
+def test_a_check_in_the_workspace_gets_a_note(home: Home) -> None:
+    path = home.workspace / "check"
+    home.agent("exit 0\n", str(path))
+    options = ("--objective", "x", "--workspace", "ws", "--check", "ws/check")
+    done = home.run("run", "ralph", *options, "--", str(home.reporting(COMPLETE)))
+    assert done.exit == 0
+    assert f"note: the check {path} lies in the workspace, where an agent could change it\n" in done.err
+
+
+def test_a_dry_run_whose_agent_could_not_start_says_why(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise ProviderStartError("the agent program went away")
+
+    monkeypatch.setattr(CommandProvider, "describe", gone)
+    shown = home.ralph("--dry-run", agent=home.reporting(COMPLETE))
+    assert shown.exit == 1
+    assert "the agent cannot be started: the agent program went away\n" in shown.out
+    as_json = home.ralph("--dry-run", "--json", agent=home.reporting(COMPLETE)).json
+    assert (as_json["exit"], as_json["dryRun"]["problem"]) == (1, "the agent program went away")
+    assert "do it" in as_json["dryRun"]["firstPrompt"]
+
+
+@pytest.mark.parametrize(("body", "code"), [("return 1 // 0", 1), ("return 1", 0)])
+def test_a_dry_run_of_a_script_that_asks_for_no_agent_ends_as_the_script_does(home: Home, body: str, code: int) -> None:
+    (home.root / "one.py").write_text(f"def main(args):\n    {body}\n")
+    done = home.run("run", "one.py", "--max-total-agents", "1", "--dry-run", "--json")
+    assert (done.exit, done.json["exit"]) == (code, code)
+    assert done.json["dryRun"]["firstPrompt"] is None
+    assert done.json["dryRun"]["problem"]
+
+
+def test_doctor_takes_weak_walls_where_the_settings_allow_them(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def weak() -> list[Wall]:
+        return [Wall(name="landlock", stands=False, mandatory=True, detail="the kernel has none")]
+
+    monkeypatch.setattr(doctor, "probe_walls", weak)
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    refused = home.run("doctor")
+    assert refused.exit == 1
+    assert "set allow_weak_confinement" in refused.out
+    config = home.settings("allow_weak_confinement = true\n")
+    done = home.run("doctor", "--config", str(config))
+    assert done.exit == 0
+    assert "runs can start here, without these walls: landlock" in done.out
+    assert "set allow_weak_confinement" not in done.out
+    assert home.run("doctor", "--config", str(config), "--json").json["problems"] == []
+
+
+def test_doctor_notices_that_the_program_of_the_default_provider_is_missing(home: Home) -> None:
+    config = home.settings('[providers.mine]\ntype = "command"\nargv = ["no-such-agent-program"]\n')
+    done = home.run("doctor", "--config", str(config))
+    assert done.exit == 1
+    assert "problem: the default provider mine: the agent program 'no-such-agent-program' was not found" in done.out
+    assert "runs can start here" not in done.out
+
+
+def test_doctor_shows_settings_that_json_has_no_values_for(home: Home) -> None:
+    loop = "[loops.ralph]\ndefault_rounds = 2024-01-01\nx = [inf, nan]\n"
+    config = home.settings(f"[limits]\nmax_total_agents = 7\n{loop}")
+    done = home.run("doctor", "--config", str(config), "--json")
+    assert done.exit == 1
+    assert done.json["settings"]["loops"] == {"ralph": {"default_rounds": "2024-01-01", "x": ["inf", "nan"]}}
+    assert done.json["settings"]["limits"]["maxTotalAgents"] == 7
+    assert "max_total_agents           7" in home.run("doctor", "--config", str(config)).out

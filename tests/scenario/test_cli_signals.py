@@ -183,11 +183,15 @@ def test_ctrl_c_while_a_check_runs_verifies_nothing(home: Home) -> None:
         command,
         "--json",
     ]
-    process = subprocess.Popen([*argv, "--", str(home.root / "agent")], env=home.environment, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*argv, "--", str(home.root / "agent")], env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     check = home.root / "check"
     until(lambda: check.exists() and check.read_text().strip())
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert json.loads(out)["receipt"]["verified"] is None
+    assert b"(Ctrl-C); ending the run\n" in err
+    assert b"the agents" not in err
     assert not is_alive(int(check.read_text()))

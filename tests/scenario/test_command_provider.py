@@ -328,3 +328,8 @@ def test_describe_starts_nothing_and_shows_no_values(tmp_path: Path) -> None:
 def test_describe_says_what_would_not_start(tmp_path: Path) -> None:
     with pytest.raises(ProviderStartError, match="was not found in PATH"):
         CommandProvider(["no-such-agent"]).describe(request(tmp_path))
+
+
+def test_a_model_is_refused_since_a_command_cannot_choose_one(tmp_path: Path) -> None:
+    with pytest.raises(ProviderStartError, match="cannot choose a model"):
+        run(["true"], tmp_path, model="bigger")

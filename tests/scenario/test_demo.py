@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from loopwarden.cli import demo
+from loopwarden.cli.running import Ended
 from loopwarden.demo.stage import CHECK, agent_argv, workspace_copy
 from support.command_line import Home
 
@@ -72,3 +74,19 @@ def test_the_canned_agent_knows_nothing_of_loopwarden() -> None:
     assert "import loopwarden" not in program.read_text()
     code = f"import runpy, sys; runpy.run_path({str(program)!r}); sys.exit('loopwarden' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("codes", [(130,), (0, 130)])
+def test_a_demo_that_is_interrupted_gives_one_json_object(
+    home: Home, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...]
+) -> None:
+    ends = [Ended(exit=code, receipt=None, folder=None) for code in codes]
+
+    async def run_to_end(*_: object) -> Ended:
+        return ends.pop(0)
+
+    monkeypatch.setattr(demo, "run_to_end", run_to_end)
+    done = home.run("demo", "--json")
+    assert (done.exit, done.json["exit"], done.json["asExpected"]) == (130, 130, False)
+    assert (done.json["liar"] is None) == (len(codes) == 1)
+    assert "the demo was interrupted" in done.err

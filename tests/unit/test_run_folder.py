@@ -1,8 +1,10 @@
 """What a run leaves on disk."""
 
+import contextlib
 import errno
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,47 @@ def test_the_state_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_state_folder() == tmp_path / ".local/state/loopwarden"
+
+
+def test_a_run_that_vanishes_while_runs_are_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host discards the folder of a run that could not begin."""
+    RunFolder.create(tmp_path, "stays").close()
+    RunFolder.create(tmp_path, "vanishes").close()
+    is_dir = os.DirEntry.is_dir
+
+    class Entry:
+        def __init__(self, entry: "os.DirEntry[str]") -> None:
+            self.name = entry.name
+            self._entry = entry
+
+        def is_dir(self) -> bool:
+            return is_dir(self._entry)
+
+        def stat(self) -> os.stat_result:
+            if self.name == "vanishes":
+                raise FileNotFoundError
+            return self._entry.stat()
+
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def scandir(path: Path) -> Iterator[list[Entry]]:
+        with real(path) as entries:
+            yield [Entry(entry) for entry in entries]
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert [path.name for path in list_runs(tmp_path)] == ["stays"]
+
+
+def test_a_user_without_a_home_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordinary in containers that run with an arbitrary user id."""
+
+    def no_home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(RunFolderError, match="set HOME, or XDG_STATE_HOME"):
+        default_state_folder()

@@ -1,5 +1,7 @@
 """The workspace: what can be one, what may not lie in it, and that one run holds it."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from loopwarden.failures import InvalidRequest, SettingsInWorkspace, WorkspaceBusy
-from loopwarden.workspace import WorkspaceLock, refuse_inside, resolve_workspace
+from loopwarden.run_folder import RunFolderError
+from loopwarden.workspace import WorkspaceLock, lock_folder, refuse_inside, resolve_workspace
 
 
 def test_a_link_to_a_folder_is_followed_once(tmp_path: Path) -> None:
@@ -76,3 +79,38 @@ def test_the_workspace_is_free_again_when_its_holder_was_killed(tmp_path: Path) 
     holder.stdin.close()
     holder.stdout.close()
     WorkspaceLock.acquire(tmp_path / "ws", tmp_path / "state").release()
+
+
+def test_every_way_through_the_workspace_is_refused_also_behind_aliases_of_it(tmp_path: Path) -> None:
+    """A link that lies in the workspace can be made to lead elsewhere, however the workspace is called on the way."""
+    workspace = tmp_path / "real"
+    workspace.mkdir()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "ok.toml").touch()
+    (tmp_path / "alias").symlink_to(workspace)
+    (workspace / "lw.toml").symlink_to(outside / "ok.toml")
+    (workspace / "folder").symlink_to(outside)
+    (tmp_path / "far").symlink_to(Path("alias") / "folder")
+    for path in (tmp_path / "alias" / "lw.toml", tmp_path / "far" / "ok.toml", outside / ".." / "real" / "lw.toml"):
+        with pytest.raises(SettingsInWorkspace):
+            refuse_inside(workspace, path, "the settings file")
+    refuse_inside(workspace, outside / "ok.toml", "the settings file")
+    refuse_inside(workspace, tmp_path / "real-not" / "x.toml", "the settings file")
+
+
+def test_a_disk_without_locks_is_no_busy_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try later would never help."""
+
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(RunFolderError, match="no locks available"):
+        WorkspaceLock.acquire(tmp_path / "ws", tmp_path / "state")
+
+
+def test_all_hosts_of_a_user_lock_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two settings files with two state folders do not make two holders of one workspace."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "user"))
+    assert lock_folder(None) == lock_folder(tmp_path / "a") == lock_folder(tmp_path / "b")

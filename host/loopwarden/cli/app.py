@@ -128,8 +128,8 @@ def _fault_sentence(error: Exception, *, debug: bool) -> str:
     if debug:
         sys.stderr.write(details)
         return "this is a fault of Loopwarden; the details stand above"
-    path = default_state_folder() / "last-fault.txt"
     try:
+        path = default_state_folder() / "last-fault.txt"
         make_private_folder(path.parent)
         write_private_file(path, details.encode("utf-8", "backslashreplace"))
     except RunFolderError:

@@ -1,10 +1,12 @@
 """`loopwarden continue`: a new run that begins where an earlier one ended.
 
 What an agent said comes from the receipt; what is done with it (program, checks, limits) comes from the launch record
-that the command line wrote beside it, or is given again. A receipt from elsewhere brings no program and no checks.
+that the command line wrote beside it, or is given again. A receipt from elsewhere, or one whose launch record is lost,
+brings no program and no checks; a note says so.
 """
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,14 +19,16 @@ from loopwarden.cli.loop_commands import as_command, in_words_of_options, shared
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, Request, Target, prepare
 from loopwarden.cli.running import run_and_report
+from loopwarden.display import shown_line
 from loopwarden.failures import ArgsInvalid, InvalidRequest
-from loopwarden.launch_record import LaunchRecord, read_launch_record
+from loopwarden.launch_record import LaunchRecord, LaunchRecordError, read_launch_record
 from loopwarden.loops import find_loops
 from loopwarden.receipt import Receipt, ReceiptError, read_receipt
 from loopwarden.run_folder import find_receipt, is_live
 from loopwarden.settings import Settings, load_settings
 
 _ROUNDS = "max_rounds"
+_MAX_NOTE_CHARS = 1000
 
 
 def continue_command(program: Sequence[str], config: Path | None) -> Callable[..., int]:
@@ -64,15 +68,20 @@ def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings
     path = find_receipt(settings.state_folder, given["run"])
     receipt = read(path)
     refuse_what_cannot_go_on(receipt, path)
-    record = read_launch_record(settings.state_folder, path)
+    record: LaunchRecord | None = None
+    lost: str | None = None
+    try:
+        record = read_launch_record(settings.state_folder, path)
+    except LaunchRecordError as error:
+        lost = str(error)
     if record is None:
-        _refuse_missing(given, program, settings, receipt)
+        _refuse_missing(given, program, settings, receipt, lost)
     target = _target(receipt, record, settings)
     args = dict(receipt.args)
     if given["max_rounds"] is not None:
         model = target.script.contract.args_model
         if model is None or _ROUNDS not in model.model_fields:
-            raise InvalidRequest(f"the loop {receipt.script} has no rounds; leave --max-rounds out")
+            raise InvalidRequest(f"the loop {target.name} has no rounds; leave --max-rounds out")
         args[model.model_fields[_ROUNDS].alias or _ROUNDS] = given["max_rounds"]
     workspace = given["workspace"]
     if workspace is None and receipt.workspace is not None and record is not None:
@@ -89,7 +98,20 @@ def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings
         program=program or (tuple(record.program) if record is not None and given["provider"] is None else ()),
         continues=receipt,
         protected=((path, "the receipt"),),
+        taken_over=frozenset(
+            f"{name}_seconds" for name in ("agent_timeout", "deadline") if record is not None and given[name] is None
+        ),
+        notes=() if record is not None else _notes_without_record(given, receipt, lost),
     )
+
+
+def _notes_without_record(given: dict[str, Any], receipt: Receipt, lost: str | None) -> tuple[str, ...]:
+    """What a person should know who continues without a launch record. `lost`: what became of it."""
+    notes = [] if lost is None else [f"{lost}, so the run goes on with what is given here alone"]
+    if receipt.checks and not given["check"]:
+        commands = "; ".join(shlex.join(check.argv) for check in receipt.checks)
+        notes.append(f"the run goes on without the checks that it had ({commands}); --check gives them again")
+    return tuple(shown_line(note, _MAX_NOTE_CHARS) for note in notes)
 
 
 def read(path: Path) -> Receipt:
@@ -111,17 +133,18 @@ def refuse_what_cannot_go_on(receipt: Receipt, path: Path) -> None:
         )
 
 
-def _refuse_missing(given: dict[str, Any], program: tuple[str, ...], settings: Settings, receipt: Receipt) -> None:
+def _refuse_missing(
+    given: dict[str, Any], program: tuple[str, ...], settings: Settings, receipt: Receipt, lost: str | None
+) -> None:
     missing = []
     if given["workspace"] is None and receipt.workspace is not None:
         missing.append("--workspace")
     if not program and given["provider"] is None and settings.default_provider is None:
         missing.append("the program after --, or --provider")
     if missing:
-        raise InvalidRequest(
-            f"this receipt does not lie in a run folder of {settings.state_folder}, so it does not say how to go on; "
-            f"give {' and '.join(missing)}"
-        )
+        why = lost or f"this receipt does not lie in a run folder of {settings.state_folder}"
+        checks = ", and --check for the checks that it had" if receipt.checks and not given["check"] else ""
+        raise InvalidRequest(f"{why}, so it does not say how to go on; give {' and '.join(missing)}{checks}")
 
 
 def _target(receipt: Receipt, record: LaunchRecord | None, settings: Settings) -> Target:
@@ -130,7 +153,8 @@ def _target(receipt: Receipt, record: LaunchRecord | None, settings: Settings) -
             f"run {receipt.run_id} was a run of a script of your own ({os.path.basename(record.script_file)}), "
             "which has no handoff to go on from; run it again"
         )
-    found = find_loops(settings).loop(receipt.script)
+    # The name of a loop is the one it is installed under; a receipt knows only the one that its script has.
+    found = find_loops(settings).loop(receipt.script if record is None or record.loop is None else record.loop)
     if not found.script.contract.continues:
-        raise InvalidRequest(f"a run of {receipt.script} cannot be continued: the loop has no handoff; run it again")
+        raise InvalidRequest(f"a run of {found.name} cannot be continued: the loop has no handoff; run it again")
     return Target(name=found.name, script=found.script, file=found.path)

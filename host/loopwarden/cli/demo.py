@@ -45,15 +45,24 @@ def show_demo(output: Output, *, keep: bool) -> int:
     output.say("\n-- An agent that works: three failing tests, one repaired per round --\n")
     honest = _run_one(output, lies=False, keep=keep)
     if _is_interrupted(honest):
-        return honest.exit
+        return _break_off(output, honest, None)
     output.say("\n-- An agent that lies: it reports completion and changes nothing --\n")
     liar = _run_one(output, lies=True, keep=keep)
     if _is_interrupted(liar):
-        return liar.exit
+        return _break_off(output, honest, liar)
     as_expected = honest.exit == EXIT_COMPLETE and liar.exit == EXIT_CHECK_FAILED
     code = EXIT_COMPLETE if as_expected else EXIT_FAILED
     output.show_object({"exit": code, "asExpected": as_expected, "honest": honest.to_json(), "liar": liar.to_json()})
     output.show("\n" + _SEEN.format(rounds=_MAX_ROUNDS) if as_expected else "\nThis did not go as expected; see above.")
+    return code
+
+
+def _break_off(output: Output, honest: Ended, liar: Ended | None) -> int:
+    """Say that the demo was interrupted. Returns the exit code."""
+    code = (liar or honest).exit
+    shown_liar = None if liar is None else liar.to_json()
+    output.show_object({"exit": code, "asExpected": False, "honest": honest.to_json(), "liar": shown_liar})
+    output.say("loopwarden: the demo was interrupted")
     return code
 
 

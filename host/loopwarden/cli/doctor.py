@@ -5,12 +5,14 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
+from loopwarden.cli.preparation import refuse_unusable_provider
 from loopwarden.display import shown_line
 from loopwarden.failures import EXIT_FAILED, StartRefused
 from loopwarden.loops import Catalogue, find_loops
@@ -33,15 +35,15 @@ def doctor_command(config: Path | None) -> Callable[..., int]:
 def examine(config: Path | None, output: Output) -> int:
     """Look at everything, print it, and return 0 when runs can start here."""
     problems: list[str] = []
-    settings = Settings()
     catalogue = Catalogue(loops={}, problems={})
     try:
         settings = load_settings(config)
-        catalogue = find_loops(settings)
     except StartRefused as error:
         problems.append(error.message)
-    problems += catalogue.problems.values()
-    walls = _walls(problems)
+        settings = Settings()
+    else:
+        catalogue = _catalogue(settings, problems)
+    walls = _walls(settings, problems)
     if not settings.allow_weak_confinement:
         problems += [
             f"the wall {wall.name} does not stand: {wall.detail}"
@@ -58,8 +60,24 @@ def examine(config: Path | None, output: Output) -> int:
     return exit_code
 
 
-def _walls(problems: list[str]) -> list[Wall]:
-    if sys.platform != "linux" or platform.machine() not in _MACHINES:
+def _catalogue(settings: Settings, problems: list[str]) -> Catalogue:
+    try:
+        if settings.default_provider is not None:
+            refuse_unusable_provider(settings.default_provider, settings)
+    except StartRefused as error:
+        problems.append(f"the default provider {settings.default_provider}: {error.message}")
+    try:
+        catalogue = find_loops(settings)
+    except StartRefused as error:
+        problems.append(error.message)
+        return Catalogue(loops={}, problems={})
+    problems += catalogue.problems.values()
+    return catalogue
+
+
+def _walls(settings: Settings, problems: list[str]) -> list[Wall]:
+    is_weak = sys.platform != "linux" or platform.machine() not in _MACHINES
+    if is_weak and not settings.allow_weak_confinement:
         problems.append(
             f"{platform.system()} on {platform.machine()} has no walls for scripts; use Linux on x86_64 or aarch64, "
             "or set allow_weak_confinement in loopwarden.toml"
@@ -118,15 +136,19 @@ def _as_text(settings: Settings, catalogue: Catalogue, walls: list[Wall], proble
         variables = provider["env"] + provider["passEnv"]
         environment = f"  environment: {', '.join(variables)}" if variables else ""
         lines.append(f"  provider {name + default:<17} {' '.join(provider['argv'])}{environment}")
-    lines += [
+    lines += [  # as they are written in the file
         f"  {name:<26} {value:g}" if isinstance(value, float) else f"  {name:<26} {value}"
-        for name, value in shown["limits"].items()
+        for name, value in asdict(settings.limits).items()
     ]
     lines += ["", "loops"]
     lines += [f"  {loop.name:<14} {loop.summary}  ({loop.origin})" for loop in catalogue.loops.values()] or ["  none"]
-    lines += (
-        ["", *(f"problem: {problem}" for problem in problems)]
-        if problems
-        else ["", "everything stands: runs can start here"]
-    )
+    lines += ["", *(f"problem: {problem}" for problem in problems)] if problems else ["", _conclusion(walls)]
     return "\n".join(shown_line(line) for line in lines)
+
+
+def _conclusion(walls: list[Wall]) -> str:
+    """The last line when there is no problem. Walls may be missing then: the settings allow it."""
+    missing = [wall.name for wall in walls if wall.mandatory and not wall.stands]
+    if not missing:
+        return "everything stands: runs can start here"
+    return f"runs can start here, without these walls: {', '.join(missing)} (allow_weak_confinement is set)"

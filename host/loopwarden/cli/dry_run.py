@@ -6,15 +6,26 @@ The prompt is the real one: the script runs in its worker until it asks for an a
 import asyncio
 import shlex
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, scratch_workspace
 from loopwarden.display import duration, plural, shown_line, shown_text
+from loopwarden.failures import EXIT_FAILED, MEANINGS
 from loopwarden.host import Host
-from loopwarden.provider import AgentReply, AgentRequest, Provider
-from loopwarden.providers.command import CommandProvider
+from loopwarden.provider import AgentReply, AgentRequest, Provider, ProviderStartError
+from loopwarden.providers.command import CommandPlan, CommandProvider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the dry run came to: the first request, or why there is none, or why its agent could not start."""
+
+    request: AgentRequest | None = None
+    plan: CommandPlan | None = None
+    problem: str | None = None
+    exit: int = 0
 
 
 class _Recorder:
@@ -33,15 +44,18 @@ class _Recorder:
 
 
 def dry_run(prepared: Prepared, output: Output) -> int:
-    """Print what would be done. Returns the exit code. Raises a subclass of `StartRefused`."""
-    request, problem = asyncio.run(_first_request(prepared))
-    shown = _describe(prepared, request, problem)
-    output.show_object({"exit": 0, "dryRun": shown})
+    """Print what would be done. Returns the exit code: 0, or that of what fails before the first agent has started.
+
+    Raises a subclass of `StartRefused`.
+    """
+    found = _with_plan(prepared, asyncio.run(_first_request(prepared)))
+    shown = _describe(prepared, found)
+    output.show_object({"exit": found.exit, "dryRun": shown})
     output.show(_text(prepared, shown))
-    return 0
+    return found.exit
 
 
-async def _first_request(prepared: Prepared) -> tuple[AgentRequest | None, str | None]:
+async def _first_request(prepared: Prepared) -> _Found:
     asked = asyncio.Event()
     recorders = {name: _Recorder(provider, asked) for name, provider in prepared.providers.items()}
     settings = prepared.settings
@@ -62,24 +76,37 @@ async def _first_request(prepared: Prepared) -> tuple[AgentRequest | None, str |
         outcome = await ended
     request = next((recorder.request for recorder in recorders.values() if recorder.request is not None), None)
     if request is not None:
-        return request, None
-    return (
-        None,
-        outcome.failure.message if outcome.failure is not None else "the script ends without asking for an agent",
-    )
+        return _Found(request=request)
+    if outcome.failure is None:
+        return _Found(problem="the script ends without asking for an agent")
+    return _Found(problem=outcome.failure.message, exit=MEANINGS[outcome.failure.code].exit)
 
 
-def _describe(prepared: Prepared, request: AgentRequest | None, problem: str | None) -> dict[str, Any]:
+def _with_plan(prepared: Prepared, found: _Found) -> _Found:
+    """`found` with what would be started for its request."""
+    provider = prepared.providers[prepared.provider]
+    if found.request is None or not isinstance(provider, CommandProvider):
+        return found
+    with ExitStack() as stack:
+        folder = prepared.workspace or stack.enter_context(scratch_workspace())
+        try:
+            return replace(found, plan=provider.describe(replace(found.request, workspace=folder)))
+        except ProviderStartError as error:
+            return replace(found, problem=error.reason, exit=EXIT_FAILED)
+
+
+def _describe(prepared: Prepared, found: _Found) -> dict[str, Any]:
     limits = prepared.limits
-    shown: dict[str, Any] = {
+    plan = found.plan
+    return {
         "loop": prepared.request.target.name,
         "scriptDigest": prepared.request.target.script.digest,
         "atMost": prepared.first_line,
         "provider": prepared.provider,
         "workspace": None if prepared.workspace is None else str(prepared.workspace),
-        "argv": None,
-        "program": None,
-        "environment": None,
+        "argv": None if plan is None else list(plan.argv),
+        "program": None if plan is None else plan.program,
+        "environment": None if plan is None else list(plan.environment_names),
         "checks": [list(check.argv) for check in prepared.checks],
         "caps": {
             "maxTotalAgents": prepared.max_agents,
@@ -89,18 +116,9 @@ def _describe(prepared: Prepared, request: AgentRequest | None, problem: str | N
             "runDeadlineSeconds": limits.run_deadline_seconds,
             "checkTimeoutSeconds": limits.check_timeout_seconds,
         },
-        "firstPrompt": None if request is None else request.prompt,
-        "problem": problem,
+        "firstPrompt": None if found.request is None else found.request.prompt,
+        "problem": found.problem,
     }
-    provider = prepared.providers[prepared.provider]
-    if request is not None and isinstance(provider, CommandProvider):
-        with ExitStack() as stack:
-            folder = prepared.workspace or stack.enter_context(scratch_workspace())
-            plan = provider.describe(replace(request, workspace=folder))
-        shown["argv"] = list(plan.argv)
-        shown["program"] = plan.program
-        shown["environment"] = list(plan.environment_names)
-    return shown
 
 
 def _text(prepared: Prepared, shown: dict[str, Any]) -> str:
@@ -124,5 +142,7 @@ def _text(prepared: Prepared, shown: dict[str, Any]) -> str:
     lines += [f"  {name:<12} {shown_line(value)}" for name, value in rows if value is not None]
     if shown["firstPrompt"] is None:
         return "\n".join([*lines, "", f"  no prompt: {shown_line(shown['problem'])}"])
+    if shown["problem"] is not None:
+        lines += ["", f"  the agent cannot be started: {shown_line(shown['problem'])}"]
     prompt = "\n".join(f"    {line}" for line in shown_text(shown["firstPrompt"]).split("\n"))
     return "\n".join([*lines, "", "  first prompt", prompt])

@@ -23,7 +23,8 @@ RunAction = Callable[[Request, "RunOptions"], int]
 PLAIN_HELP: Final = "Run a script of your own."
 PROGRAM_HELP: Final = (
     "The agent is a provider of the settings, or any program: -- PROGRAM ARG... takes a prompt on its standard input "
-    "and prints a report. Whole arguments can be {workspace}, {schema} or {schema_file}."
+    "and prints a report. Whole arguments can be {workspace}, {schema} or {schema_file}. The arguments are kept in the "
+    "folder of the run: give secrets by environment variables, in pass_env of a provider."
 )
 
 

@@ -1,6 +1,7 @@
 """From what a person asked to what will be done: everything is resolved and checked before anything starts."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from loopwarden.checks import WHAT as CHECK_PROGRAM
 from loopwarden.checks import Check
-from loopwarden.display import duration, plural
+from loopwarden.display import duration, plural, shown_line
 from loopwarden.failures import InvalidRequest
 from loopwarden.launch_record import LaunchRecord
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.provider import AgentReply, AgentRequest, Capabilities, Provider, ProviderStartError
 from loopwarden.providers.command import CommandProvider
-from loopwarden.providers.program import ProgramNotStarted, allowed_environment, find_program
+from loopwarden.providers.program import ProgramNotStarted, absolute_name, allowed_environment, find_program
 from loopwarden.receipt import Receipt
 from loopwarden.script import Script
 from loopwarden.settings import COMMAND_LINE_PROVIDER, ProviderSettings, Settings
@@ -58,6 +60,10 @@ class Request:
     continues: Receipt | None = None
     protected: tuple[tuple[Path, str], ...] = ()
     """More files that must not lie in the workspace, each with a phrase for it."""
+    taken_over: frozenset[str] = frozenset()
+    """The fields above that nobody typed: they come from the run that is continued."""
+    notes: tuple[str, ...] = ()
+    """What a person should know before the run, each fit to be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +86,15 @@ class Prepared:
 
     @property
     def record(self) -> LaunchRecord:
-        """The choices that `continue` takes over."""
+        """The choices that `continue` takes over. Relative paths are resolved: it may be typed in another folder."""
         request = self.request
+        program, arguments = request.program[:1], request.program[1:]
         return LaunchRecord(
             loop=None if request.target.file is not None else request.target.name,
             script_file=None if request.target.file is None else os.path.abspath(request.target.file),
             provider=None if request.program or self.provider == _NO_PROVIDER else self.provider,
-            program=list(request.program),
-            checks=list(request.checks),
+            program=[*map(absolute_name, program), *arguments],
+            checks=[shlex.join(check.argv) for check in self.checks],
             agent_timeout_seconds=request.agent_timeout_seconds,
             deadline_seconds=request.deadline_seconds,
             max_total_agents=request.max_total_agents,
@@ -103,6 +110,9 @@ def prepare(request: Request, settings: Settings) -> Prepared:
     _refuse_missing_program(providers[provider], settings.providers.get(provider))
     overrides = _overrides(request, settings)
     limits = settings.limits.lowered(overrides)
+    checks = tuple(_check(text) for text in request.checks)
+    for check in checks:
+        _refuse_missing_check(check, workspace)
     contract = request.target.script.contract
     args = contract.decode_args(request.args)
     of_loop = contract.max_total_agents(args)
@@ -119,12 +129,12 @@ def prepare(request: Request, settings: Settings) -> Prepared:
         workspace=workspace,
         providers=providers,
         provider=provider,
-        checks=tuple(_check(text) for text in request.checks),
+        checks=checks,
         overrides=overrides,
         limits=limits,
         max_agents=max_agents,
         first_line=_first_line(request.target.name, max_agents, limits),
-        notes=notes + _program_note(providers[provider], workspace),
+        notes=request.notes + notes + _program_note(providers[provider], workspace) + _check_notes(checks, workspace),
     )
 
 
@@ -226,6 +236,12 @@ def _program(program: tuple[str, ...]) -> CommandProvider:
         raise InvalidRequest(f"the program after -- cannot be used: {error}") from None
 
 
+def refuse_unusable_provider(name: str, settings: Settings) -> None:
+    """Refuse a provider of the settings whose program cannot be started. Raises `InvalidRequest`."""
+    given = settings.providers[name]
+    _refuse_missing_program(_command(name, given), given)
+
+
 def _refuse_missing_program(provider: Provider, given: ProviderSettings | None) -> None:
     """A program that is not there is said before anything starts."""
     if not isinstance(provider, CommandProvider):
@@ -239,12 +255,31 @@ def _refuse_missing_program(provider: Provider, given: ProviderSettings | None) 
 
 
 def _program_note(provider: Provider, workspace: Path | None) -> tuple[str, ...]:
-    if workspace is None or not isinstance(provider, CommandProvider):
-        return ()
-    program = Path(provider.argv[0])
-    if program.is_absolute() and lies_inside(program, workspace):
+    if isinstance(provider, CommandProvider) and _is_in_workspace(provider.argv[0], workspace):
         return ("the agent program lies in the workspace, so agents can change it between rounds",)
     return ()
+
+
+def _refuse_missing_check(check: Check, workspace: Path | None) -> None:
+    """A check that is not there is said before anything starts, unless agents may be meant to write it."""
+    if _is_in_workspace(check.argv[0], workspace):
+        return
+    try:
+        find_program(check.argv[0], allowed_environment(os.environ, (), {})["PATH"], CHECK_PROGRAM)
+    except ProgramNotStarted as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _check_notes(checks: tuple[Check, ...], workspace: Path | None) -> tuple[str, ...]:
+    inside = dict.fromkeys(check.argv[0] for check in checks if _is_in_workspace(check.argv[0], workspace))
+    return tuple(
+        f"the check {shown_line(program)} lies in the workspace, where an agent could change it" for program in inside
+    )
+
+
+def _is_in_workspace(program: str, workspace: Path | None) -> bool:
+    path = Path(program)
+    return workspace is not None and path.is_absolute() and lies_inside(path, workspace)
 
 
 def _check(text: str) -> Check:
@@ -262,8 +297,11 @@ def _overrides(request: Request, settings: Settings) -> LimitOverrides:
     deadline = request.deadline_seconds
     if deadline is None and "run_deadline_seconds" not in settings.limits_given:
         deadline = min(USUAL_DEADLINE_SECONDS, limits.run_deadline_seconds)
-    _refuse_above("--deadline", request.deadline_seconds, limits.run_deadline_seconds)
-    _refuse_above("--agent-timeout", request.agent_timeout_seconds, limits.agent_timeout_seconds)
+    for option, name, ceiling in (
+        ("--deadline", "deadline_seconds", limits.run_deadline_seconds),
+        ("--agent-timeout", "agent_timeout_seconds", limits.agent_timeout_seconds),
+    ):
+        _refuse_above(option, getattr(request, name), ceiling, is_taken_over=name in request.taken_over)
     total = request.max_total_agents
     if total is not None and total > limits.max_total_agents:
         raise InvalidRequest(
@@ -275,9 +313,10 @@ def _overrides(request: Request, settings: Settings) -> LimitOverrides:
     )
 
 
-def _refuse_above(option: str, asked: float | None, ceiling: float) -> None:
-    if asked is not None and asked > ceiling:
-        raise InvalidRequest(
-            f"{option} is {duration(asked)}, above the ceiling of this deployment, {duration(ceiling)}; "
-            "ask for at most that"
-        )
+def _refuse_above(option: str, asked: float | None, ceiling: float, *, is_taken_over: bool) -> None:
+    if asked is None or asked <= ceiling:
+        return
+    above = f"{duration(asked)}, above the ceiling of this deployment, {duration(ceiling)}"
+    if is_taken_over:
+        raise InvalidRequest(f"the run that is continued had {option} {above}; give {option} with at most that")
+    raise InvalidRequest(f"{option} is {above}; ask for at most that")

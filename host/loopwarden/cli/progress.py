@@ -3,7 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import assert_never
+from typing import IO, TextIO, assert_never, cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -28,13 +28,41 @@ _MAX_CHARS = 300
 _STYLES = {AgentOutcome.COMPLETED: "green", AgentOutcome.FAILED: "red", AgentOutcome.CANCELLED: "yellow"}
 
 
+class _Screen:
+    """A terminal that may be closed at any moment: what it no longer takes is lost, and the run goes on to its end.
+
+    Whether it is a terminal is asked once, since one that was closed is none any more.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self.encoding = stream.encoding
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 class ProgressView:
     """Shows the events of one run. Agent text reaches the terminal only through `shown_line`, and never as markup."""
 
     def __init__(self, output: Output) -> None:
         """Draws on the error stream of the moment."""
         self._output = output
-        self._console = Console(file=sys.stderr, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        screen = cast("IO[str]", _Screen(sys.stderr))
+        self._console = Console(file=screen, markup=False, highlight=False, emoji=False, soft_wrap=True)
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -107,5 +135,4 @@ class ProgressView:
         if not self._console.is_terminal:
             self._output.say(text)
             return
-        with suppress(OSError):  # the terminal was closed; the run goes on to its own end
-            self._console.print(Text(text, style=style))
+        self._console.print(Text(text, style=style))

@@ -72,10 +72,10 @@ async def run_to_end(prepared: Prepared, output: Output) -> Ended:
         try:
             async with _host(prepared, hasty) as host:
                 run = await _start(host, prepared, workspace)
-                interruption.on_first = lambda reason: _wind_down(run, reason, output)
+                interruption.on_first = lambda reason: _wind_down(run, reason, hasty, output)
                 interruption.on_second = lambda: _hurry(run, hasty, output)
                 if interruption.reason is not None:  # it came after the start, before this line
-                    _wind_down(run, interruption.reason, output)
+                    _wind_down(run, interruption.reason, hasty, output)
                 outcome = await _watch(run, prepared, output)
         except asyncio.CancelledError:
             if interruption.exit_code is None:  # not ours
@@ -129,16 +129,24 @@ async def _watch(run: Run[Any], prepared: Prepared, output: Output) -> Outcome[A
         return await run.wait()
 
 
-def _wind_down(run: Run[Any], reason: str, output: Output) -> None:
-    output.say(f"loopwarden: {reason}; ending the agents. Once more ends them without grace.")
+def _wind_down(run: Run[Any], reason: str, providers: "dict[str, _Interruptible]", output: Output) -> None:
+    if _agents_work(providers):
+        output.say(f"loopwarden: {reason}; ending the agents. Once more ends them without grace.")
+    else:
+        output.say(f"loopwarden: {reason}; ending the run")
     run.cancel(reason)
 
 
 def _hurry(run: Run[Any], providers: "dict[str, _Interruptible]", output: Output) -> None:
-    output.say("loopwarden: killing the agents")
+    if _agents_work(providers):
+        output.say("loopwarden: killing the agents")
     run.cancel("interrupted twice")
     for provider in providers.values():
         provider.interrupt()
+
+
+def _agents_work(providers: "dict[str, _Interruptible]") -> bool:
+    return any(provider.is_asked for provider in providers.values())
 
 
 class _Interruptible:
@@ -157,6 +165,11 @@ class _Interruptible:
             return await self._provider.reply(request)
         finally:
             self._asking.discard(task)
+
+    @property
+    def is_asked(self) -> bool:
+        """True while an agent is at work."""
+        return bool(self._asking)
 
     def interrupt(self) -> None:
         for task in self._asking:

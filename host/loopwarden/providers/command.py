@@ -107,6 +107,10 @@ class CommandProvider:
 
     async def reply(self, request: AgentRequest) -> AgentReply:
         """Run one agent. When cancelled: TERM, `request.grace_seconds`, KILL; nothing is left when this returns."""
+        if request.model is not None:
+            raise ProviderStartError(
+                "a command provider cannot choose a model; leave model out, or name a provider whose argv chooses it"
+            )
         with contextlib.ExitStack() as stack:
             try:
                 folder = _folder_of(request)
@@ -175,8 +179,8 @@ def _schema_file(request: AgentRequest) -> Iterator[str]:
     try:
         folder = _private_folder(request.workspace)
         path = folder / "schema.json"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-            file.write(compact_json(request.schema))
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(compact_json(request.schema).encode())
     except OSError as error:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

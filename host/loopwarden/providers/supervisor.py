@@ -20,7 +20,6 @@ import _signal as signals  # type: ignore[import-not-found]
 import ctypes
 import os
 import select
-import sys
 import time
 
 PR_SET_PDEATHSIG = 1
@@ -386,7 +385,3 @@ def main(descriptor: int, host_pid: int) -> None:
         status = end_agent(link, agent, grace_seconds)
     how, number = ("signal", os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ("exit", os.WEXITSTATUS(status))
     link.tell(f'{{"{how}": {number}, "left": {len(agent.seen_left)}}}')
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,5 +1,8 @@
 """Live progress: lines for a pipe, and agent text that is never markup."""
 
+import errno
+import io
+import sys
 from typing import Any
 
 import pytest
@@ -46,3 +49,35 @@ def test_every_kind_of_event_is_a_line_or_silent(capsys: pytest.CaptureFixture[s
         "#1 round\\u000a1 started",
         "#1 round\\u000a1 failed after 2 s: exit 3\\u000d",
     ]
+
+
+class _ClosedTerminal(io.StringIO):
+    """A terminal that its person closes at some time."""
+
+    is_closed = False
+
+    def isatty(self) -> bool:
+        return not self.is_closed
+
+    def write(self, text: str) -> int:
+        self.flush()
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.is_closed:
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_is_closed_ends_neither_the_view_nor_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _ClosedTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    view = ProgressView(Output())
+    with view.drawing():
+        view.show(AgentStarted(**COMMON, seq=1, label="round 1", phase=None, provider="p"))
+        view.show(Log(**COMMON, message="seen"))
+        terminal.is_closed = True
+        view.show(AgentEnded(**COMMON, seq=1, outcome=AgentOutcome.COMPLETED, reason=None, seconds=2.0))
+        view.show(Log(**COMMON, message="unseen"))
+    assert "seen" in terminal.getvalue()
+    assert "unseen" not in terminal.getvalue()

@@ -1,12 +1,14 @@
 """Reading `loopwarden.toml`: what is taken, and that each refusal names file, key and line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.limits import Limits
-from loopwarden.settings import Settings, default_settings_path, load_settings
+from loopwarden.settings import Settings, default_settings_path, describe_problem, load_settings
 
 GOOD = """\
 default_provider = "claude"
@@ -180,3 +182,58 @@ def test_the_digest_follows_what_is_decided_and_nothing_else(tmp_path: Path) -> 
     assert load_settings(written(tmp_path, "# a comment\n" + GOOD)).digest == first
     assert load_settings(written(tmp_path, GOOD.replace("hunter2", "hunter3"))).digest == first
     assert load_settings(written(tmp_path, GOOD.replace("= 50", "= 51"))).digest != first
+
+
+def test_a_folder_of_a_user_that_nobody_knows_is_refused_with_key_and_line(tmp_path: Path) -> None:
+    for text, line, key in (
+        ('\nstate_folder = "~nobody-like-that/runs"\n', 2, "state_folder"),
+        ('script_folders = ["/opt", "~nobody-like-that"]\n', 1, "script_folders[1]"),
+    ):
+        path = written(tmp_path, text)
+        wanted = f"{path}, line {line}: {key}: ~nobody-like-that names no home folder; write the whole path"
+        assert refusal(path).message == wanted
+
+
+def test_values_that_json_does_not_have_are_shown_as_text(tmp_path: Path) -> None:
+    text = f"[loops.x]\na = 2024-01-01\nb = [inf, nan, 1.5]\nc = {{ d = {10**30}, e = true }}\n"
+    settings = load_settings(written(tmp_path, text))
+    shown = {"a": "2024-01-01", "b": ["inf", "nan", 1.5], "c": {"d": str(10**30), "e": True}}
+    assert settings.to_json()["loops"] == {"x": shown}
+    assert settings.digest.startswith("sha256:")
+
+
+def test_limits_are_shown_as_receipts_name_them() -> None:
+    assert Settings().to_json()["limits"]["maxTotalAgents"] == Limits().max_total_agents
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    depth: int = 1
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    inner: Inner | None = None
+    by_name: dict[str, Inner] = Field({}, alias="byName")
+    listed: list[Inner] = []
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        ({"x": 1}, "inner, byName, listed"),
+        ({"inner": {"x": 1}}, "depth"),
+        ({"byName": {"a": {"x": 1}}}, "depth"),
+        ({"listed": [{}, {"x": 1}]}, "depth"),
+    ],
+)
+def test_a_key_that_a_table_does_not_have_is_refused_with_those_that_this_table_has(
+    table: dict[str, Any], keys: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(table)
+    place, reason = describe_problem(caught.value, Outer)
+    assert place[-1] == "x"
+    assert reason == f"there is no such key; there are: {keys}"
