@@ -137,6 +137,7 @@ class Broker:
         )
         if self.keeper is not None:
             self.keeper.keep_prompt(agent.seq, facts.prompt)
+            self.keeper.write(self, now=False)
         agent.task = self._loop.create_task(self._ask(agent))
         due = agent.started_at + self._patience_seconds(agent.provider)
         if due < self._timer_due:

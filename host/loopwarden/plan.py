@@ -1,5 +1,6 @@
 """A request turned into what a run will do: everything that can be refused is refused here, before anything starts."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +181,7 @@ def _failed_checks(receipt: Receipt) -> str | None:
     if receipt.verified is not False:
         return None
     parts = [
-        f"$ {' '.join(check.argv)}\n{check.problem or f'exit {check.exit}'}\n{check.output_tail}".rstrip()
+        f"$ {shlex.join(check.argv)}\n{check.problem or f'exit {check.exit}'}\n{check.output_tail}".rstrip()
         for check in receipt.checks
         if not check.passed
     ]

@@ -113,8 +113,12 @@ FUNCTION_CAPABILITIES: Final = Capabilities(structured_output=True, fresh_contex
 class FunctionProvider:
     """A bare async function as a provider."""
 
-    reply: ReplyFunction
+    function: ReplyFunction
     capabilities: Capabilities = field(default=FUNCTION_CAPABILITIES)
+
+    async def reply(self, request: AgentRequest) -> AgentReply | str | JsonObject:
+        """Call the function."""
+        return await self.function(request)
 
 
 def as_provider(backend: Provider | ReplyFunction) -> Provider:

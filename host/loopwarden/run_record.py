@@ -1,5 +1,6 @@
 """What a run leaves for people: its receipt, and on disk the prompt and output of every agent."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -62,6 +63,7 @@ class RunRecord:
     checks: list[CheckRecord] = field(default_factory=list)
     verified: bool | None = None
     problems: list[str] = field(default_factory=list)
+    _later: asyncio.TimerHandle | None = None
     _write_after: float = 0.0
 
     def make_folder(self) -> None:
@@ -106,11 +108,19 @@ class RunRecord:
     # ---- the receipt
 
     def write(self, broker: Broker, *, now: bool) -> None:
-        """Write the receipt; unless `now`, at most once a second."""
+        """Write the receipt; unless `now`, at most once a second, and then a little later."""
         if self.folder is None:
             return
         began = time.monotonic()
-        if now or began >= self._write_after:
+        if not now and began < self._write_after:
+            # Who kills the host next finds a receipt that is a second old, not one from before the agents.
+            if self._later is None:
+                loop = asyncio.get_running_loop()
+                self._later = loop.call_later(self._write_after - began, lambda: self.write(broker, now=True))
+        else:
+            if self._later is not None:
+                self._later.cancel()
+                self._later = None
             self._try(lambda folder: folder.write_receipt(self.receipt(broker)))
             # A receipt of very many agents takes long: writing it must stay a small part of what the host does.
             took = time.monotonic() - began

@@ -57,7 +57,7 @@ def test_a_failed_check_stands_in_the_first_prompt_and_is_run_again(home: Home) 
 def test_a_failed_round_and_an_error_can_go_on(home: Home) -> None:
     first = home.ralph("--json", agent=home.agent("exit 1\n"))
     assert first.exit == 5
-    timed_out = home.ralph("--deadline", "0.4", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
+    timed_out = home.ralph("--deadline", "0.4s", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
     assert timed_out.exit == 124
     keeping(home, COMPLETE)
     assert home.run("continue", first.json["runId"]).exit == 0
@@ -219,3 +219,14 @@ def test_a_time_that_was_taken_over_and_is_above_a_lowered_ceiling_is_not_blamed
     typed = home.run(*run, "--deadline", "3h")
     assert "loopwarden: --deadline is 3 h, above the ceiling" in typed.err
     assert home.run(*run, "--deadline", "1h", "--agent-timeout", "1m").exit == 4
+
+
+def test_both_receipts_of_a_continued_run_are_linked(home: Home) -> None:
+    """The later one names the earlier in its receipt; `show` finds the way back."""
+    more = {**COMPLETE, "status": "continue", "evidence": [], "nextSteps": ["go on"]}
+    agent = home.agent(f"cat > /dev/null\ncat <<'END'\n{json.dumps(more)}\nEND\n")
+    first = home.ralph("--max-rounds", "1", "--json", agent=agent).json["runId"]
+    second = home.run("continue", first, "--max-rounds", "1", "--json").json
+    assert second["receipt"]["continues"] == first
+    assert home.run("show", first, "--json").json["continuedBy"] == [second["runId"]]
+    assert f"continued by {second['runId']}" in home.run("show", first).out

@@ -76,13 +76,13 @@ def test_no_more_agents_start_than_the_first_line_says(home: Home) -> None:
 
 
 def test_a_deadline_is_exit_124(home: Home) -> None:
-    done = home.ralph("--deadline", "0.5", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
+    done = home.ralph("--deadline", "0.5s", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
     assert done.exit == 124
     assert done.json["failure"]["code"] == "DEADLINE"
 
 
 def test_an_agent_over_its_time_is_a_failed_round(home: Home) -> None:
-    done = home.ralph("--agent-timeout", "0.3", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
+    done = home.ralph("--agent-timeout", "0.3s", "--json", agent=home.agent("cat > /dev/null\nexec sleep 60\n"))
     assert done.exit == 5
     assert done.json["receipt"]["agents"][0]["outcome"] == "failed"
 

@@ -66,3 +66,28 @@ def test_what_every_agent_was_asked_and_answered_lies_in_the_runs_folder(
     kept = [path for path in run.folder.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
     assert json.loads((run.folder / "receipt.json").read_text())["runId"] == run.id
+
+
+def test_the_receipt_on_disk_is_never_much_older_than_the_run(runner: asyncio.Runner, tmp_path: Path) -> None:
+    """Who kills the host with kill -9 finds what was started, and the last ends, a moment later."""
+
+    async def play() -> None:
+        gate = asyncio.Event()
+
+        async def waits(request: AgentRequest) -> str:
+            if request.seq == 2:
+                await gate.wait()
+            return "done"
+
+        async with Host(providers={"default": waits}, state_folder=tmp_path) as host:
+            run = await host.start(Script.from_text("def main(args):\n    return [agent('a'), agent('b')]\n"))
+            assert run.folder is not None
+            async with asyncio.timeout(10):
+                while read_receipt(run.folder / "receipt.json").agents_started < 2:
+                    await asyncio.sleep(0.02)
+            kept = read_receipt(run.folder / "receipt.json")
+            assert [agent.outcome for agent in kept.agents] == ["completed", None]
+            gate.set()
+            await run.wait()
+
+    runner.run(play())

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,8 +43,10 @@ def show_command(config: Path | None) -> Callable[..., int]:
 
     def run(**given: Any) -> int:
         output = Output(json=given["json"])
-        path = find_receipt(load_settings(config).state_folder, given["run"])
+        state_folder = load_settings(config).state_folder
+        path = find_receipt(state_folder, given["run"])
         receipt = read(path)
+        continued_by = _continuations(state_folder, receipt.run_id)
         folder = path.resolve().parent
         files = {str(agent.seq): [str(file) for file in agent_files(folder, agent)] for agent in receipt.agents}
         output.show_object(
@@ -52,16 +55,30 @@ def show_command(config: Path | None) -> Callable[..., int]:
                 "verdict": verdict(receipt, live=is_live(folder)),
                 "folder": str(folder),
                 "receipt": receipt.to_json(),
+                "continuedBy": continued_by,
                 "files": files,
             }
         )
         output.show(receipt_text(receipt, folder, paths=True))
+        if continued_by:
+            output.show(f"\n  continued by {', '.join(continued_by)}")
         return 0
 
     name = Annotated[
         str, typer.Argument(metavar="RUN", help="The id of a run or its beginning, or the path of a receipt.json.")
     ]
     return as_command(run, {"run": (name, ...), **shared_options("json", "config")})
+
+
+def _continuations(state_folder: Path, run_id: str) -> list[str]:
+    """The runs that went on from this one, the newest first: each names it in its own receipt."""
+    found: list[str] = []
+    for folder in list_runs(state_folder)[:_MOST_RUNS]:
+        with suppress(ReceiptError):
+            receipt = read_receipt(folder / RECEIPT)
+            if receipt.continues == run_id:
+                found.append(receipt.run_id)
+    return found
 
 
 def _row(folder: Path) -> dict[str, Any]:

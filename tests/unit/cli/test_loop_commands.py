@@ -71,7 +71,7 @@ def test_a_field_that_is_named_like_an_option_of_ours_gets_a_prefix() -> None:
 
 def test_the_options_of_every_run_arrive() -> None:
     request, options = parse(
-        "--topic", "x", "--check", "a b", "--check", "c", "--deadline", "2h", "--agent-timeout", "90",
+        "--topic", "x", "--check", "a b", "--check", "c", "--deadline", "2h", "--agent-timeout", "90s",
         "--provider", "p", "--dry-run", "--json", program=("sh", "-c", "true"),
     )  # fmt: skip
     assert request.checks == ("a b", "c")
