@@ -301,3 +301,17 @@ def test_a_user_without_a_home_folder_is_told_what_to_set(home: Home, monkeypatc
     known = {name: home.environment[name] for name in ("PATH", "XDG_STATE_HOME")}
     monkeypatch.setattr(Home, "environment", known)
     assert home.run("runs", "--config", str(config)).exit == 0
+
+
+def test_doctor_calls_no_settings_in_force_that_cannot_be_used(home: Home) -> None:
+    """The walls and the installed loops are shown all the same."""
+    broken = home.root / "broken.toml"
+    broken.write_text("[limits]\nmax_agents = 3\n")
+    seen = home.run("doctor", "--config", str(broken), "--json").json
+    assert (seen["settings"], seen["settingsDigest"]) == (None, None)
+    assert "ralph" in [loop["name"] for loop in seen["loops"]]
+    text = home.run("doctor", "--config", str(broken))
+    assert text.exit == 1
+    assert "settings  cannot be used: see below" in text.out
+    assert "max_total_agents  " not in text.out
+    assert "line 2: limits.max_agents" in text.out

@@ -35,14 +35,14 @@ def doctor_command(config: Path | None) -> Callable[..., int]:
 def examine(config: Path | None, output: Output) -> int:
     """Look at everything, print it, and return 0 when runs can start here."""
     problems: list[str] = []
-    catalogue = Catalogue(loops={}, problems={})
+    are_usable = True
     try:
         settings = load_settings(config)
     except StartRefused as error:
         problems.append(error.message)
-        settings = Settings()
-    else:
-        catalogue = _catalogue(settings, problems)
+        # What is shipped, to look at the rest of the machine with; none of it is called in force.
+        settings, are_usable = Settings(), False
+    catalogue = _catalogue(settings, problems)
     walls = _walls(settings, problems)
     if not settings.allow_weak_confinement:
         problems += [
@@ -55,8 +55,9 @@ def examine(config: Path | None, output: Output) -> int:
     except RunFolderError as error:
         problems.append(str(error))
     exit_code = EXIT_FAILED if problems else 0
-    output.show_object(_as_object(settings, catalogue, walls, problems, exit_code))
-    output.show(_as_text(settings, catalogue, walls, problems))
+    in_force = settings if are_usable else None
+    output.show_object(_as_object(in_force, catalogue, walls, problems, exit_code))
+    output.show(_as_text(in_force, catalogue, walls, problems))
     return exit_code
 
 
@@ -100,7 +101,7 @@ def _platform() -> dict[str, str]:
 
 
 def _as_object(
-    settings: Settings, catalogue: Catalogue, walls: list[Wall], problems: list[str], exit_code: int
+    settings: Settings | None, catalogue: Catalogue, walls: list[Wall], problems: list[str], exit_code: int
 ) -> dict[str, Any]:
     return {
         "exit": exit_code,
@@ -109,8 +110,8 @@ def _as_object(
             {"name": wall.name, "stands": wall.stands, "mandatory": wall.mandatory, "detail": wall.detail}
             for wall in walls
         ],
-        "settings": settings.to_json(),
-        "settingsDigest": settings.digest,
+        "settings": None if settings is None else settings.to_json(),
+        "settingsDigest": None if settings is None else settings.digest,
         "loops": [
             {"name": loop.name, "summary": loop.summary, "origin": loop.origin, "digest": loop.script.digest}
             for loop in catalogue.loops.values()
@@ -119,18 +120,13 @@ def _as_object(
     }
 
 
-def _as_text(settings: Settings, catalogue: Catalogue, walls: list[Wall], problems: list[str]) -> str:
-    lines = ["platform", *(f"  {name:<14} {value}" for name, value in _platform().items()), "", "walls"]
-    for wall in walls:
-        stands = "stands" if wall.stands else "MISSING" if wall.mandatory else "missing"
-        lines.append(f"  {wall.name:<18} {stands:<8} {wall.detail}")
+def _settings_lines(settings: Settings) -> list[str]:
     shown = settings.to_json()
-    lines += [
-        "",
+    lines = [
         f"settings  {shown['file'] or 'no file: the shipped defaults'}",
         f"  digest                     {settings.digest}",
+        f"  state folder               {shown['stateFolder']}",
     ]
-    lines.append(f"  state folder               {shown['stateFolder']}")
     for name, provider in shown["providers"].items():
         default = " (default)" if name == settings.default_provider else ""
         variables = provider["env"] + provider["passEnv"]
@@ -140,6 +136,15 @@ def _as_text(settings: Settings, catalogue: Catalogue, walls: list[Wall], proble
         f"  {name:<26} {value:g}" if isinstance(value, float) else f"  {name:<26} {value}"
         for name, value in asdict(settings.limits).items()
     ]
+    return lines
+
+
+def _as_text(settings: Settings | None, catalogue: Catalogue, walls: list[Wall], problems: list[str]) -> str:
+    lines = ["platform", *(f"  {name:<14} {value}" for name, value in _platform().items()), "", "walls"]
+    for wall in walls:
+        stands = "stands" if wall.stands else "MISSING" if wall.mandatory else "missing"
+        lines.append(f"  {wall.name:<18} {stands:<8} {wall.detail}")
+    lines += ["", *(["settings  cannot be used: see below"] if settings is None else _settings_lines(settings))]
     lines += ["", "loops"]
     lines += [f"  {loop.name:<14} {loop.summary}  ({loop.origin})" for loop in catalogue.loops.values()] or ["  none"]
     lines += ["", *(f"problem: {problem}" for problem in problems)] if problems else ["", _conclusion(walls)]

@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
     if match is None or (match[1].startswith("0") and not match[1].startswith("0.") and match[1] != "0"):
         raise typer.BadParameter(f"{text[:80]!r} is not a time; write 90s, 15m, 2h or 1d")
     if match[2] is None:
-        raise typer.BadParameter(f"{text[:20]!r} has no unit; write {text[:20]}s, {text[:20]}m or {text[:20]}h")
+        raise typer.BadParameter(f"{text[:20]!r} has no unit; write a time such as 90s, 15m, 2h or 1d")
     value = float(match[1]) * _UNIT_SECONDS[match[2]]
     if not math.isfinite(value) or value > 2**53:
         raise typer.BadParameter(f"{text[:20]!r} is too long a time")
