@@ -181,7 +181,7 @@ def test_orphans_of_a_living_agent_are_reaped_as_they_end(tmp_path: Path, mark: 
         [supervisor] = supervisors()
         await until(lambda: len(processes_below(supervisor)) <= 2)  # the agent and its `sleep 0.01`
         (tmp_path / "go").touch()
-        await task
+        assert (await task).notes == ()
 
     asyncio.run(scenario())
 
