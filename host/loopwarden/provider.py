@@ -8,13 +8,24 @@ and ends the run with AGENT_RESULT. When the task is cancelled, wind the agent d
 what is left, and let CancelledError through.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+from loopwarden.failure_class import FailureClass
 from loopwarden.failures import LoopwardenError
+from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonObject
+
+
+def _nothing() -> None:
+    """What `AgentRequest.alive` does when nobody measures silence."""
+
+
+def _no_remark(words: str) -> None:
+    """What `AgentRequest.remark` does when nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +34,18 @@ class Capabilities:
 
     structured_output: bool = False
     """A call with a schema gives a structured value."""
+    native_schema: bool = False
+    """The backend itself is held to the schema; otherwise it is asked by the prompt. The host checks in both cases."""
     fresh_context: bool = False
     """Each agent starts without the context of its caller and of other agents."""
     streams: bool = False
     """Progress is reported while the agent works, so that silence can be measured."""
+    converses: bool = False
+    """The agent can be spoken to while it works: it is asked to hand over `wrapUpSeconds` before its deadline."""
+    tokens_known: bool = False
+    """An attempt that ends by itself says how many tokens it used."""
+    cost_known: bool = False
+    """An attempt that ends by itself says what it cost, so that a cap on money can be kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +56,7 @@ class AgentRequest:
     seq: int
     """The number of the call in its run, from 1."""
     attempt: int
-    """1 for the first ask of this call."""
+    """1 for the first ask of this call, then 2, 3 … whichever provider is asked."""
     prompt: str
     label: str
     phase: str | None
@@ -54,6 +73,15 @@ class AgentRequest:
     idempotency_key: str
     progress: Callable[[str], None]
     """Call it with one line about what the agent does now; shown to observers, never decisive."""
+    remark: Callable[[str], None] = _no_remark
+    """Like `progress`, but not a sign of life: "silent for 2 min" must not end the silence that is measured."""
+    alive: Callable[[], None] = _nothing
+    """Call it at any sign of life that is worth no words. Resets the time of silence. On the event loop only."""
+    wrap_up: asyncio.Event | None = None
+    """Set `wrapUpSeconds` before the attempt's deadline, to ask the agent to hand over now. None unless the provider
+    declares that its agents can be spoken to."""
+    max_cost_usd: float | None = None
+    """What the run may still spend; None when it has no cap on money."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +92,8 @@ class AgentReply:
     value: JsonObject | None = None
     notes: tuple[str, ...] = ()
     """Facts for the receipt, such as how the value was found in the output."""
+    usage: Usage | None = None
+    """What the attempt used; None when that is not known."""
 
 
 @runtime_checkable
@@ -84,16 +114,42 @@ ReplyFunction: TypeAlias = Callable[[AgentRequest], Awaitable[AgentReply | str |
 
 
 class AgentFailed(LoopwardenError):
-    """The agent failed; the script gets None. `reason` is one sentence for the receipt; `notes` add facts."""
+    """The attempt failed. Unless a policy asks again, the script gets None.
+
+    `reason` is one sentence for the receipt; `notes` add facts. `failure_class` says what kind of failure it is, and
+    `evidence` is the line that shows it, in the words of the backend. A provider that was cancelled may raise this
+    instead of letting CancelledError through when it has usage or evidence to give.
+    """
 
     # For subclasses whose own `__init__` forgets ours.
     reason: str = "its provider gave no reason"
     notes: tuple[str, ...] = ()
+    failure_class: FailureClass = FailureClass.UNKNOWN
+    evidence: str | None = None
+    resets_at: float | None = None
+    retry_after_seconds: float | None = None
+    usage: Usage | None = None
 
-    def __init__(self, reason: str, *, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        notes: tuple[str, ...] = (),
+        failure_class: FailureClass = FailureClass.UNKNOWN,
+        evidence: str | None = None,
+        resets_at: float | None = None,
+        retry_after_seconds: float | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """`resets_at`: Unix time when a rate limit is over. `retry_after_seconds`: the delay that a server asks for."""
         super().__init__(reason)
         self.reason = reason
         self.notes = notes
+        self.failure_class = failure_class
+        self.evidence = evidence
+        self.resets_at = resets_at
+        self.retry_after_seconds = retry_after_seconds
+        self.usage = usage
 
 
 class ProviderStartError(LoopwardenError):

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from loopwarden.providers.command import CommandProvider
 from support.agents import (
     IGNORE_TERM,
     LEFT_BEHIND,
+    REAL_SECONDS,
     SLEEP,
     carrying,
     descendants,
@@ -55,6 +58,42 @@ def test_what_an_agent_started_is_ended_with_it_when_it_is_cancelled(tmp_path: P
     before = descendants()
     asyncio.run(scenario())
     assert descendants() == before
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_what_somebody_else_started_for_an_agent_is_ended_with_it(
+    tmp_path: Path, mark: str, is_cancelled: bool
+) -> None:
+    """A job daemon runs what it is given with the agent's environment, and does not descend from the agent."""
+
+    async def scenario() -> AgentReply | None:
+        script = "echo $LOOPWARDEN_AGENT > token; mv token up; until [ -e go ]; do sleep 0.01; done; echo done"
+        task = asyncio.create_task(provider(script, mark).reply(request(tmp_path)))
+        await until((tmp_path / "up").exists)
+        token = (tmp_path / "up").read_text().strip()
+        job = subprocess.Popen(["sleep", "600"], env={"LOOPWARDEN_AGENT": token, "TEST_MARK": mark})
+        other = subprocess.Popen(["sleep", "600"], env={"LOOPWARDEN_AGENT": token[:-1], "TEST_MARK": mark})
+        try:
+            if is_cancelled:
+                task.cancel()
+            else:
+                (tmp_path / "go").touch()
+            await asyncio.wait([task])
+            # Reaped by us alone, so that its death is for sure the work of the host.
+            assert job.wait(REAL_SECONDS) == -signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            for process in (job, other):
+                process.kill()
+                process.wait()
+        return None if task.cancelled() else task.result()
+
+    reply = asyncio.run(scenario())
+    assert (
+        reply is None
+        if is_cancelled
+        else reply == AgentReply(text="done\n", notes=("it left 1 process behind, which the host ended",))
+    )
 
 
 def test_an_agent_that_leaves_nothing_behind_has_no_note(tmp_path: Path, mark: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from loopwarden.provider import AgentRequest
 from loopwarden.providers.command import CommandProvider
+from loopwarden.providers.supervisors import SUPERVISORS
 
 REAL_SECONDS = 15.0
 
@@ -96,7 +97,8 @@ def processes_below(root: int) -> set[int]:
 
 
 def descendants() -> set[int]:
-    """Our own: a mark can be lost, a parent cannot."""
+    """Our own: a mark can be lost, a parent cannot. The nursery is not counted while no agent lives: see `census`."""
+    SUPERVISORS.close_when_idle()
     return processes_below(os.getpid())
 
 
@@ -108,7 +110,7 @@ def state(pid: int) -> bytes:
 def is_supervisor(pid: int) -> bool:
     """Say whether a process is the supervisor of an agent."""
     try:
-        return b"supervisor.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/comm").read_bytes() == b"lw-supervisor\n"
     except OSError:
         return False
 

@@ -1,15 +1,21 @@
-"""Counting what a run may leave behind: processes of this process, and its descriptors."""
+"""Counting what a run may leave behind: processes of this process, and its descriptors.
+
+The nursery belongs to the process and not to a run; it leaves before anything is counted, unless an agent still lives.
+"""
 
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from loopwarden.providers.supervisors import SUPERVISORS
+
 PATIENCE_SECONDS = 10.0
 
 
 def descendants(pid: int) -> set[int]:
     """All living or unreaped processes below `pid`."""
+    SUPERVISORS.close_when_idle()
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -31,6 +37,7 @@ def descendants(pid: int) -> set[int]:
 
 def descriptors() -> int:
     """How many descriptors this process holds."""
+    SUPERVISORS.close_when_idle()
     return len(os.listdir("/proc/self/fd"))
 
 

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from loopwarden.failures import LoopwardenError
+
+INPUT_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""How much may wait for a program that does not read, beyond what it was given at its start."""
 READ_BYTES: Final = 256 * 1024
 TAIL_BYTES: Final = 16 * 1024
 LATE_BYTES: Final = 4 * 1024 * 1024
@@ -49,9 +53,11 @@ class KeptFile:
 
 
 class OutputStream:
-    """One stream that a program writes. At most `max_bytes` are kept; `on_excess` is called once when more arrive.
+    """One stream that a program writes. At most `max_bytes` are kept.
 
-    With `whole`, everything up to the cap is held in memory too, otherwise only the end of the stream.
+    With `whole`, everything up to the cap is held in memory too, otherwise only the end of the stream. `on_data` is
+    given what arrives, up to the cap; the first thing that it raises is kept as `fault`, and it is not called again.
+    `on_stop` is called when the program should not go on: with a fault, or, with `stop_on_excess`, beyond the cap.
     """
 
     def __init__(
@@ -61,17 +67,22 @@ class OutputStream:
         max_bytes: int,
         whole: bool,
         file: KeptFile | None,
-        on_excess: Callable[[], None] | None,
+        on_data: Callable[[bytes], None] | None,
+        on_stop: Callable[[], None],
+        stop_on_excess: bool = True,
     ) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._max_bytes = max_bytes
         self._whole = whole
         self._file = file
-        self._on_excess = on_excess
+        self._on_data = on_data
+        self._on_stop = on_stop
+        self._stop_on_excess = stop_on_excess
         self._kept = bytearray()
         self._loop = asyncio.get_running_loop()
         self.total_bytes = 0
+        self.fault: Exception | None = None
         self._loop.add_reader(descriptor, self._read)
 
     @property
@@ -122,8 +133,14 @@ class OutputStream:
             self._kept += data
             if len(self._kept) > 2 * READ_BYTES:
                 del self._kept[:-TAIL_BYTES]
-        if self.excess and not had_excess and self._on_excess is not None:
-            self._on_excess()
+        if self._on_data is not None and room and self.fault is None:
+            try:
+                self._on_data(data[:room])
+            except Exception as error:  # noqa: BLE001 - foreign code; raising here would leave the program unwatched
+                self.fault = error
+                self._on_stop()
+        if self.excess and not had_excess and self._stop_on_excess:
+            self._on_stop()
 
     def _close(self) -> None:
         if self._descriptor >= 0:
@@ -134,25 +151,53 @@ class OutputStream:
             self._file.close()
 
 
-class InputStream:
-    """What a program gets to read, then the end of the stream. A program that does not read it all is no error."""
+class InputNotTaken(LoopwardenError):
+    """A program does not take what it is sent. The message continues "the agent program …"."""
 
-    def __init__(self, descriptor: int, data: bytes) -> None:
+
+class InputStream:
+    """What a program gets to read. A program that does not read what it was given at its start is no error.
+
+    The stream ends after `data`, or, with `stays_open`, after `end` was called and all was read.
+    """
+
+    def __init__(self, descriptor: int, data: bytes, *, stays_open: bool = False) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._rest = memoryview(data)
+        self._more = bytearray()
+        self._stays_open = stays_open
         self._loop = asyncio.get_running_loop()
         self._loop.add_writer(descriptor, self._write)
 
+    def write(self, data: bytes) -> None:
+        """Send `data` after what still waits. Raises `InputNotTaken`."""
+        if self._descriptor < 0 or not self._stays_open:
+            raise InputNotTaken("does not read its input any more")
+        if len(self._more) + len(data) > INPUT_WAITING_BYTES:
+            raise InputNotTaken(f"does not read its input: {len(self._more)} bytes wait to be read")
+        if not self._rest and not self._more:
+            self._loop.add_writer(self._descriptor, self._write)
+        self._more += data
+
+    def end(self) -> None:
+        """Close the stream when all was read. May be called again."""
+        self._stays_open = False
+        if not self._rest and not self._more:
+            self.finish()
+
     def finish(self) -> None:
-        """Close the stream. May be called again."""
+        """Close the stream now. May be called again."""
         if self._descriptor >= 0:
             self._loop.remove_writer(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
             self._rest = memoryview(b"")
+            self._more.clear()
 
     def _write(self) -> None:
+        if not self._rest and self._more:
+            self._rest, self._more = memoryview(bytes(self._more)), bytearray()
         try:
             if self._rest:
                 self._rest = self._rest[os.write(self._descriptor, self._rest) :]
@@ -161,5 +206,9 @@ class InputStream:
         except OSError:
             self.finish()
             return
-        if not self._rest:
+        if self._rest or self._more:
+            return
+        if self._stays_open:
+            self._loop.remove_writer(self._descriptor)
+        else:
             self.finish()

@@ -1,19 +1,21 @@
-"""The supervisor: a small program of its own, one per agent, that leaves no descendant of the agent behind.
+"""The supervisor: a small process of its own, one per agent, that leaves no descendant of the agent behind.
 
-It imports nothing of Loopwarden and next to nothing of the standard library (`signal` alone would double its start-up
-time, hence `_signal`). The host starts it in a session of its own, with the agent's three streams as descriptors 0 to 2
-and one socket:
+The nursery forks it into a session of its own, with the agent's three streams as descriptors 0 to 2 and one socket to
+the host. It imports nothing of Loopwarden but its neighbours.
 
-    host -> supervisor    four-byte length, then the order: grace, program, folder, number of arguments, the arguments,
-                          the environment as NAME=value; each ended by a zero byte
+    host -> supervisor    four-byte length, then the order: grace, program, folder, number of private folders, those,
+                          number of arguments, the arguments, the environment as NAME=value; each ended by a zero byte
     host -> supervisor    `end GRACE` and a line feed: end the agent now, after GRACE seconds at the latest
-    supervisor -> host    one JSON object a line: {"started": pid} or {"refused": step, "errno": n}, and in the end
-                          {"exit": n, "left": n} or {"signal": n, "left": n}; `left` counts what outlived the agent
+    supervisor -> host    one JSON object a line: {"supervisor": pid}, together with a pidfd of itself; {"started": pid}
+                          or {"refused": step, "errno": n}; and in the end {"exit": n, "left": n} or {"signal": n,
+                          "left": n}; `left` counts what outlived the agent
 
 The end comes when the agent ended, when the host asks for it, and when the host is gone (the socket closes, or its
 process ends while a forked copy keeps the socket open). Always the same way: TERM to the group, grace, KILL, then
 whatever is left in any session. As a child subreaper the supervisor inherits every orphan, so what descends from it is
 what the agent left. The agent itself is reaped last: until then its process id, which names the group, is not reused.
+The private folders hold credentials. The supervisor removes them, so that they are gone also when the host is, and
+the host removes what a supervisor that was killed has left.
 """
 
 import _signal as signals  # type: ignore[import-not-found]
@@ -21,6 +23,12 @@ import ctypes
 import os
 import select
 import time
+
+from .process_table import Process, read_processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -32,30 +40,25 @@ class Order:
     """What the host asks for."""
 
     def __init__(self, data: bytes) -> None:
-        grace, program, folder, count, *rest = data.split(b"\0")[:-1]
-        self.grace_seconds = float(grace)
-        self.program = program
-        self.folder = folder
-        self.arguments = rest[: int(count)]
-        self.environment = dict(entry.split(b"=", 1) for entry in rest[int(count) :])
+        fields = iter(data.split(b"\0")[:-1])
+        self.grace_seconds = float(next(fields))
+        self.program = next(fields)
+        self.folder = next(fields)
+        self.private_folders = [next(fields) for _ in range(int(next(fields)))]
+        self.arguments = [next(fields) for _ in range(int(next(fields)))]
+        self.environment = dict(entry.split(b"=", 1) for entry in fields)
 
 
 class HostLink:
     """The socket to the host, and the host's process. Both are watched: either may be the first to go."""
 
-    def __init__(self, descriptor: int, host_pid: int) -> None:
+    def __init__(self, descriptor: int, host: int) -> None:
         self.descriptor = descriptor
+        self.host = host
+        """A pidfd of the host."""
         self.buffer = b""
         self.gone = False
         os.set_inheritable(descriptor, False)
-        try:
-            self.host: int | None = os.pidfd_open(host_pid)
-        except ProcessLookupError:
-            self.host, self.gone = None, True
-        except OSError:
-            self.host = None
-        if os.getppid() != host_pid:
-            self.gone = True
 
     def read_order(self) -> Order:
         """Wait for the order. Raises EOFError when the host takes it back."""
@@ -119,7 +122,7 @@ class Agent:
             except OSError:
                 return
 
-    def left(self) -> "list[Process]":
+    def left(self) -> list[Process]:
         """What still runs below the supervisor. Orphans that ended are reaped on the way; the leader is not."""
         processes = read_processes()
         own = os.getpid()
@@ -141,7 +144,7 @@ class Agent:
                 os.waitpid(process.pid, os.WNOHANG)
         return running
 
-    def count_left(self, running: "list[Process]") -> None:
+    def count_left(self, running: list[Process]) -> None:
         """Count what outlived the program, each once."""
         self.seen_left.update(process.pid for process in running if process.pid != self.pid)
 
@@ -173,70 +176,33 @@ class Agent:
                 select.select([], [], [], CLEANUP_PAUSE_MS / 1000)
 
 
-class Process:
-    """One line of the process table."""
+def remove_tree(folder: bytes) -> None:
+    """Remove a folder with all that is in it, as far as possible. Never follows a link, never raises.
 
-    def __init__(self, pid: int, parent: int, group: int, started: int, *, dead: bool) -> None:
-        self.pid = pid
-        self.parent = parent
-        self.group = group
-        self.started = started
-        self.dead = dead
-
-    def ends_by_term(self) -> bool:
-        """Say whether TERM ends this process for sure: it neither catches nor ignores nor holds it back.
-
-        One that has had TERM and lives all the same has lost it: it was just being made, and its parent catches TERM.
-        """
-        kept = 0
-        try:
-            with open(f"/proc/{self.pid}/status", "rb") as file:
-                for line in file:
-                    if line.startswith((b"SigIgn:", b"SigCgt:", b"SigBlk:")):
-                        kept |= int(line.split()[1], 16)
-        except OSError:
-            return False
-        return not kept & (1 << (signals.SIGTERM - 1))
-
-    def send(self, number: int) -> None:
-        """Signal exactly this process: a number that was reused since is another process and is left alone."""
-        try:
-            handle = os.pidfd_open(self.pid)
-        except OSError:
-            return
-        try:
-            now = read_process(self.pid)
-            if now is not None and now.started == self.started:
-                signals.pidfd_send_signal(handle, number)
-        except OSError:
-            return
-        finally:
-            os.close(handle)
+    `shutil` would take longer to import than everything else here.
+    """
+    if os.path.islink(folder):
+        return
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            entry = os.path.join(path, name)
+            if not os.path.islink(entry):
+                attempt(os.chmod, entry, 0o700)
+    for path, names, others in os.walk(folder, topdown=False):
+        for name in others:
+            attempt(os.unlink, os.path.join(path, name))
+        for name in names:
+            entry = os.path.join(path, name)
+            attempt(os.unlink if os.path.islink(entry) else os.rmdir, entry)
+    attempt(os.rmdir, folder)
 
 
-def read_process(pid: int) -> Process | None:
-    """Read one line of the process table; None when there is no such process any more."""
+def attempt(call: "Callable[..., None]", *arguments: object) -> None:
+    """Call, and let it fail."""
     try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        call(*arguments)
     except OSError:
-        return None
-    try:
-        text = os.read(descriptor, 4096)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    # The name in parentheses may hold anything, closing parentheses too: only the last one ends it.
-    fields = text[text.rindex(b")") + 2 :].split()
-    # A program whose first thread ended is a zombie by its letter, and runs on in its other threads.
-    dead = fields[0] in b"ZX" and int(fields[17]) <= 1
-    return Process(pid, int(fields[1]), int(fields[2]), int(fields[19]), dead=dead)
-
-
-def read_processes() -> list[Process]:
-    """Read the process table."""
-    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return [process for process in found if process is not None]
+        return
 
 
 def prctl(option: int, value: int) -> None:
@@ -306,8 +272,7 @@ def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
     signals.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
     signals.signal(signals.SIGCHLD, lambda *_: None)
     poll = select.poll()
-    watched = (link.descriptor, wake_reader) + (() if link.host is None else (link.host,))
-    for descriptor in watched:
+    for descriptor in (link.descriptor, wake_reader, link.host):
         poll.register(descriptor, select.POLLIN)
     while not agent.ended():
         if link.gone:
@@ -356,24 +321,34 @@ def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
     return agent.reap()
 
 
-def main(descriptor: int, host_pid: int) -> None:
-    """Supervise one agent from its start until nothing of it is left."""
+def main(descriptor: int, host: int) -> None:
+    """Supervise one agent from its start until nothing of it is left. `host` is a pidfd of the host."""
     for number in (signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT, signals.SIGTSTP, signals.SIGTTIN,
                    signals.SIGTTOU, signals.SIGUSR1, signals.SIGUSR2, signals.SIGALRM):  # fmt: skip
         signals.signal(number, signals.SIG_IGN)
-    link = HostLink(descriptor, host_pid)
+    link = HostLink(descriptor, host)
     try:
         order = link.read_order()
-    except (EOFError, OSError, ValueError):
+    except (EOFError, OSError, ValueError, StopIteration):
         return
+    try:
+        run(link, order)
+    finally:
+        # After the last word: a large home takes its time, and the end of the agent is known by then.
+        for folder in order.private_folders:
+            remove_tree(folder)
+
+
+def run(link: HostLink, order: Order) -> None:
+    """Run the agent that the host asks for, and tell how it ended."""
     try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         agent, refusal = (None, "gone 0") if link.gone else start_agent(order)
     except OSError as error:
         agent, refusal = None, f"prepare {error.errno}"
     if agent is None:
-        step, number = refusal.split()
-        link.tell(f'{{"refused": "{step}", "errno": {number}}}')
+        step, error_number = refusal.split()
+        link.tell(f'{{"refused": "{step}", "errno": {error_number}}}')
         return
     grace_seconds = 0.0
     try:

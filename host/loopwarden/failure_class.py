@@ -1,0 +1,36 @@
+"""Why an attempt failed: one closed set of classes for all providers, which policies and receipts speak of."""
+
+from enum import StrEnum
+
+
+class FailureClass(StrEnum):
+    """What kind of failure ended an attempt. The values stand in settings, receipts and events."""
+
+    AUTH = "auth"
+    """The backend does not accept the credentials, or there are none."""
+    RATE_LIMITED = "rateLimited"
+    """Too many requests, or the allowance of a plan is used up; it frees by itself, at a time that may be known."""
+    OVERLOADED = "overloaded"
+    """The backend is too busy for anybody."""
+    UNAVAILABLE = "unavailable"
+    """The backend cannot be reached, or fails by itself."""
+    BILLING = "billing"
+    """There is no money or no contract behind the credentials; a person has to act."""
+    PROMPT_TOO_LONG = "promptTooLong"
+    """The prompt, or what the agent read, does not fit."""
+    INVALID_OUTPUT = "invalidOutput"
+    """The agent ended, and what it gave is not what the call asked for."""
+    LIMIT = "limit"
+    """The agent reached a limit of its own: turns, tool calls or money."""
+    TIMEOUT = "timeout"
+    """It took longer than agentTimeoutSeconds allows."""
+    IDLE = "idle"
+    """It was silent for longer than agentIdleSeconds allows."""
+    CANCELLED = "cancelled"
+    """Somebody ended it: the run, the operator, or a signal from elsewhere."""
+    CRASHED = "crashed"
+    """The program ended without an answer: a signal, a usage error, a fault of its own."""
+    DENIED = "denied"
+    """The agent was not allowed to do what it needed, and gave up."""
+    UNKNOWN = "unknown"
+    """None of the others could be established."""
