@@ -18,6 +18,7 @@ from loopwarden.contract import (
     ProvenanceBroken,
     Standing,
 )
+from loopwarden.failure_class import FailureClass
 from loopwarden.failures import (
     ArgsInvalid,
     Code,
@@ -37,6 +38,7 @@ from loopwarden.failures import (
 from loopwarden.host import Host, run_sync
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.outcome import Outcome
+from loopwarden.policy import BreakerRule, Policy, Retry, Wait
 from loopwarden.provider import (
     AgentFailed,
     AgentReply,
@@ -50,6 +52,7 @@ from loopwarden.providers.command import CommandProvider
 from loopwarden.receipt import Receipt
 from loopwarden.run import Run
 from loopwarden.script import Loop, Script
+from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonObject, JsonValue
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "AgentReply",
     "AgentRequest",
     "ArgsInvalid",
+    "BreakerRule",
     "CallFacts",
     "Capabilities",
     "Check",
@@ -70,6 +74,7 @@ __all__ = [
     "Delivery",
     "Facts",
     "Failure",
+    "FailureClass",
     "FunctionProvider",
     "Host",
     "InvalidRequest",
@@ -83,11 +88,13 @@ __all__ = [
     "Opening",
     "Outcome",
     "PlainContract",
+    "Policy",
     "ProvenanceBroken",
     "Provider",
     "ProviderStartError",
     "ProviderUnfit",
     "Receipt",
+    "Retry",
     "Run",
     "RunCancelled",
     "RunFailed",
@@ -96,6 +103,8 @@ __all__ = [
     "SettingsInWorkspace",
     "Standing",
     "StartRefused",
+    "Usage",
+    "Wait",
     "WorkspaceBusy",
     "run_sync",
 ]

@@ -4,15 +4,18 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from loopwarden.agent_reply import provider_words
+from loopwarden.attempt import Attempt, AttemptKind
 from loopwarden.call_options import DecodedCall
 from loopwarden.clock import Timer
 from loopwarden.contract import AgentOutcome
+from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Failure
+from loopwarden.policy import Trail
 from loopwarden.provider import Provider
 from loopwarden_engine.plain import JsonValue
 
@@ -46,6 +49,7 @@ class Agent:
 
     call: DecodedCall
     provider_name: str
+    """Of the next attempt: a fallback replaces the one that the call asked for."""
     provider: Provider
     line: int
     seq: int
@@ -53,15 +57,20 @@ class Agent:
     seconds: float | None = None
     outcome: AgentOutcome | None = None
     reason: str | None = None
+    failure_class: FailureClass | None = None
     notes: tuple[str, ...] = ()
-    attempts: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+    trail: Trail = field(default_factory=Trail)
+    next_kind: AttemptKind = "first"
+    paused_at: float | None = None
+    """On the scale of the host's clock; None while no policy makes the call wait."""
+    pause_timer: Timer | None = None
+    has_slot: bool = False
     output_kept: bool = False
     digest: str | None = None
     """Of the call, once somebody asked for it: hashing every prompt again for every receipt would hold up the host."""
     task: "asyncio.Task[None] | None" = None
     abandon_timer: Timer | None = None
-    stopped_because: str | None = None
-    last_sign: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,22 +84,47 @@ class BrokerPorts:
     check_call: Callable[[DecodedCall], None]
 
 
-class Progress:
-    """The `progress` of one request. A provider may well call it from a thread of its own."""
+class Signs:
+    """What one attempt shows of itself while it works. A provider may well call it from a thread of its own."""
 
-    __slots__ = ("_agent", "_loop", "_tell", "_thread")
+    __slots__ = ("_agent", "_attempt", "_loop", "_sign", "_tell", "_thread")
 
-    def __init__(self, agent: Agent, tell: Callable[[Agent, str], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        attempt: Attempt,
+        *,
+        tell: Callable[[Agent, Attempt, str], None],
+        sign: Callable[[Attempt], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._agent = agent
+        self._attempt = attempt
         self._tell = tell
+        self._sign = sign
         self._loop = loop
         self._thread = threading.get_ident()
 
-    def __call__(self, message: str) -> None:
-        """Tell observers what the agent does now."""
+    def progress(self, message: str) -> None:
+        """Tell observers what the agent does now. A sign of life."""
+        self.alive()
+        self.remark(message)
+
+    def remark(self, message: str) -> None:
+        """Tell observers something about the agent that is no sign of its life."""
         if threading.get_ident() == self._thread:
-            self._tell(self._agent, message)
-            return
+            self._tell(self._agent, self._attempt, message)
+        else:
+            self._from_thread(self._tell, self._agent, self._attempt, provider_words(message))
+
+    def alive(self) -> None:
+        """Something came from the agent."""
+        if threading.get_ident() == self._thread:
+            self._sign(self._attempt)
+        else:
+            self._from_thread(self._sign, self._attempt)
+
+    def _from_thread(self, call: Callable[..., None], *values: object) -> None:
         # Without a loop nobody listens any more.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._tell, self._agent, provider_words(message))
+            self._loop.call_soon_threadsafe(call, *values)

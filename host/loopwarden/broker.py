@@ -2,28 +2,34 @@
 
 Rules kept here (design section 5): a call is accepted in call order, and the one beyond the cap is refused at that
 point, whatever still waits. It starts in one step when it gets its slot: charged first, then handed to the provider.
-Charges are never given back. Every agent that started has exactly one end.
+Charges are never given back. Every agent that started has exactly one end, however many attempts its policy grants.
 """
 
 import asyncio
-import math
-from collections import deque
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from loopwarden import events
-from loopwarden.agent import Agent, BrokerPorts, Keeper, Progress
-from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_error, provider_notes, provider_words
+from loopwarden.admission import Admission
+from loopwarden.agent import Agent, BrokerPorts, Keeper, Signs
+from loopwarden.agent_reply import provider_error, provider_notes, provider_words
+from loopwarden.attempt import Answered, Attempt, AttemptEnd, Failed, Faulty, ask
+from loopwarden.breaker import BreakerBoard
 from loopwarden.call_options import CallRefused, decode_call
-from loopwarden.clock import Clock, Timer
+from loopwarden.clock import Clock
 from loopwarden.contract import AgentOutcome, ContractBroken, Delivery, Facts
 from loopwarden.failures import Code, Failure
 from loopwarden.limits import Limits
-from loopwarden.provider import AgentFailed, AgentRequest, Provider, ProviderStartError
+from loopwarden.patience import Patience
+from loopwarden.policy import FallbackStep, GiveUp, Policy, WaitStep
+from loopwarden.provider import AgentRequest, Provider
+from loopwarden.repeats import Repeats
 from loopwarden.slots import AgentSlots
+from loopwarden.spending import Spending
 from loopwarden_engine.messages import Call
 from loopwarden_engine.plain import JsonValue, copy_object
 
@@ -39,6 +45,8 @@ class Broker:
     run_id: str
     limits: Limits
     providers: Mapping[str, Provider]
+    policies: Mapping[str, Policy]
+    board: BreakerBoard
     default_provider: str
     workspace: Path | None
     slots: AgentSlots
@@ -46,22 +54,46 @@ class Broker:
     facts: Facts
     ports: BrokerPorts
     keeper: Keeper | None
+    jitter: Callable[[], float] = random.random
+    """In [0, 1): spreads what many calls would otherwise ask at the same moment."""
     agents: list[Agent] = field(default_factory=list)
     phase: str | None = None
-    _queue: deque[Agent] = field(default_factory=deque)
+    spending: Spending = field(init=False)
+    _patience: Patience = field(init=False)
+    _repeats: Repeats = field(init=False)
+    _admission: Admission = field(init=False)
     _live: set[Agent] = field(default_factory=set)
-    _live_slots: int = 0
-    _unsent: int = 0
-    _waits_for_host: bool = False
+    """Started, and not ended: with a slot, or waiting by its policy."""
     _stopped: bool = False
-    _timer: Timer | None = None
-    _timer_due: float = math.inf
     _all_ended: "asyncio.Future[None] | None" = None
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
+    def __post_init__(self) -> None:
+        self.spending = Spending(cap_usd=self.limits.max_cost_usd)
+        self._patience = Patience(limits=self.limits, clock=self.clock, on_over=self._too_late)
+        self._repeats = Repeats(
+            max_extra_attempts=self.limits.max_extra_attempts,
+            policies=self.policies,
+            providers=self.providers,
+            clock=self.clock,
+            remark=lambda agent, message: self._remark(agent, message, is_policy=True),
+            resume=lambda agent: self._admission.add(agent, first=True),
+            jitter=self.jitter,
+        )
+        self._admission = Admission(
+            limits=self.limits,
+            slots=self.slots,
+            board=self.board,
+            spending=self.spending,
+            repeats=self._repeats,
+            clock=self.clock,
+            begin=self._begin,
+            fail=self.ports.fail,
+        )
+
     @property
     def has_live_agents(self) -> bool:
-        """True while an agent works."""
+        """True while an agent works, or waits to be asked again."""
         return bool(self._live)
 
     # ---- acceptance
@@ -105,27 +137,34 @@ class Broker:
         agent = Agent(call=decoded, provider_name=name, provider=provider, line=call.line, seq=call.id)
         self.facts.calls.append(decoded.facts)
         self.agents.append(agent)
-        self._queue.append(agent)
-        self._pump()
-
-    def _pump(self) -> None:
-        while self._queue and not self._stopped and self._live_slots < self.limits.max_concurrent_agents:
-            if self._waits_for_host or not self.slots.take(self._host_slot_is_free):
-                self._waits_for_host = True
-                return
-            self._start(self._queue.popleft())
-
-    def _host_slot_is_free(self) -> None:
-        self._waits_for_host = False
-        self._pump()
+        self._admission.add(agent)
 
     # ---- start: charged, then asked
 
-    def _start(self, agent: Agent) -> None:
-        self._live_slots += 1
+    def _begin(self, agent: Agent) -> None:
+        """An agent has its slot: charge its call, unless that was done, and ask."""
+        if not agent.attempts:
+            self._charge(agent)
+        now = self.clock.now()
+        attempt = Attempt(
+            number=len(agent.attempts) + 1,
+            provider_name=agent.provider_name,
+            provider=agent.provider,
+            kind=agent.next_kind,
+            paused_seconds=0.0 if agent.paused_at is None else now - agent.paused_at,
+            started_at=now,
+            last_sign=now,
+        )
+        agent.paused_at = None
+        agent.attempts.append(attempt)
+        if self.keeper is not None:
+            self.keeper.write(self, now=False)
+        request = self._request(agent, attempt, self._patience.watch(attempt))
+        agent.task = self._loop.create_task(self._attend(agent, attempt, request))
+
+    def _charge(self, agent: Agent) -> None:
         self.facts.agents_started += 1
-        agent.attempts = 1
-        agent.started_at = agent.last_sign = self.clock.now()
+        agent.started_at = self.clock.now()
         self._live.add(agent)
         facts = agent.call.facts
         self.ports.emit(
@@ -137,18 +176,14 @@ class Broker:
         )
         if self.keeper is not None:
             self.keeper.keep_prompt(agent.seq, facts.prompt)
-            self.keeper.write(self, now=False)
-        agent.task = self._loop.create_task(self._ask(agent))
-        due = agent.started_at + self._patience_seconds(agent.provider)
-        if due < self._timer_due:
-            self._arm(due)
 
-    def _request(self, agent: Agent) -> AgentRequest:
+    def _request(self, agent: Agent, attempt: Attempt, wrap_up: asyncio.Event | None) -> AgentRequest:
         facts = agent.call.facts
+        signs = Signs(agent, attempt, tell=self._tell, sign=self._sign, loop=self._loop)
         return AgentRequest(
             run_id=self.run_id,
             seq=agent.seq,
-            attempt=agent.attempts,
+            attempt=attempt.number,
             prompt=facts.prompt,
             label=agent.call.label,
             phase=facts.phase,
@@ -161,143 +196,153 @@ class Broker:
             idle_seconds=self.limits.agent_idle_seconds,
             grace_seconds=self.limits.agent_grace_seconds,
             max_output_bytes=self.limits.max_output_bytes,
-            idempotency_key=f"{self.run_id}/{agent.seq}",
-            progress=Progress(agent, self._progress, self._loop),
+            idempotency_key=f"{self.run_id}/{agent.seq}/{attempt.number}",
+            progress=signs.progress,
+            remark=signs.remark,
+            alive=signs.alive,
+            wrap_up=wrap_up,
+            max_cost_usd=self.spending.left_usd,
         )
 
-    async def _ask(self, agent: Agent) -> None:
+    async def _attend(self, agent: Agent, attempt: Attempt, request: AgentRequest) -> None:
+        end: AttemptEnd | None
         try:
-            reply = await agent.provider.reply(self._request(agent))
-            text, value, notes = decode_reply(reply, agent.call.schema, self.limits.max_frame_bytes)
-        except AgentFailed as failed:
-            self._end_failed(agent, failed.reason, failed.notes)
-        except ReplyUnusable as unusable:
-            if unusable.is_provider_fault:
-                self._end_fault(agent, Code.AGENT_RESULT, str(unusable))
-            else:
-                self._keep(agent, unusable.text)
-                self._end_failed(agent, str(unusable), unusable.notes)
-        except ProviderStartError as error:
-            self._end_fault(agent, Code.AGENT_START, error.reason)
+            end = await ask(attempt.provider, request, agent.call.schema, self.limits.max_frame_bytes)
         except asyncio.CancelledError:
             # Whoever cancelled the task said why; a provider that cancels itself broke its promise.
-            if agent.stopped_because is None and not self._stopped:
-                self._end_fault(agent, Code.AGENT_RESULT, "the provider cancelled its own call")
-            else:
-                self._end_stopped(agent)
+            is_ours = attempt.stopped_because is not None or self._stopped
+            end = None if is_ours else Faulty(code=Code.AGENT_RESULT, reason="the provider cancelled its own call")
         except (KeyboardInterrupt, GeneratorExit) as error:
             # Meant for the whole program, or for this coroutine, which end now. Should the loop go on, so does the run.
+            fault = Faulty(code=Code.AGENT_RESULT, reason=provider_error(error))
             with suppress(RuntimeError):
-                self._loop.call_soon(self._end_fault, agent, Code.AGENT_RESULT, provider_error(error))
+                self._loop.call_soon(self._attempt_over, agent, attempt, fault)
             raise
         except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
-            self._end_fault(agent, Code.AGENT_RESULT, provider_error(error))
-        else:
-            self._keep(agent, text)
-            self._end_completed(agent, value, notes)
+            end = Faulty(code=Code.AGENT_RESULT, reason=provider_error(error))
+        self._attempt_over(agent, attempt, end)
 
-    def _keep(self, agent: Agent, text: str) -> None:
-        if self.keeper is not None and text and not agent.output_kept:
-            agent.output_kept = True
-            self.keeper.keep_output(agent.seq, _cut_bytes(text, self.limits.max_output_bytes))
+    # ---- signs of life, and stops
 
-    # ---- progress and time
+    def _tell(self, agent: Agent, attempt: Attempt, message: str) -> None:
+        if not attempt.is_over:
+            self._remark(agent, message, is_policy=False)
 
-    def _progress(self, agent: Agent, message: str) -> None:
+    def _sign(self, attempt: Attempt) -> None:
+        attempt.last_sign = self.clock.now()
+
+    def _remark(self, agent: Agent, message: str, *, is_policy: bool) -> None:
         if agent.outcome is None and not self._stopped:
-            agent.last_sign = self.clock.now()
-            self.ports.emit(events.AgentProgress, seq=agent.seq, message=provider_words(message)[:1000])
+            words = provider_words(message)[:1000]
+            self.ports.emit(events.AgentProgress, seq=agent.seq, message=words, is_policy=is_policy)
 
-    def _patience_seconds(self, provider: Provider) -> float:
-        """How long an agent may give no sign of life at first."""
-        if provider.capabilities.streams:
-            return min(self.limits.agent_timeout_seconds, self.limits.agent_idle_seconds)
-        return self.limits.agent_timeout_seconds
+    def _too_late(self, attempt: Attempt) -> None:
+        agent = next(agent for agent in self._live if agent.attempts[-1] is attempt)
+        self._stop(agent, attempt)
 
-    def _seconds_left(self, agent: Agent) -> tuple[float, str]:
-        assert agent.started_at is not None
-        now = self.clock.now()
-        left = agent.started_at + self.limits.agent_timeout_seconds - now
-        if agent.provider.capabilities.streams:
-            idle_left = agent.last_sign + self.limits.agent_idle_seconds - now
-            if idle_left < left:
-                allowed = f"{self.limits.agent_idle_seconds:g} s"
-                return idle_left, f"it was silent for longer than agentIdleSeconds allows, {allowed}"
-        return left, f"it took longer than agentTimeoutSeconds allows, {self.limits.agent_timeout_seconds:g} s"
-
-    def _arm(self, due: float) -> None:
-        """One timer for all agents, armed for whichever is due first."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self.clock.call_later(max(0.0, due - self.clock.now()), self._look_at_times)
-
-    def _look_at_times(self) -> None:
-        self._timer, self._timer_due = None, math.inf
-        soonest: float | None = None
-        for agent in list(self._live):
-            if agent.stopped_because is not None:
-                continue
-            left, why = self._seconds_left(agent)
-            if left <= 0:
-                self._stop(agent, why)
-            elif soonest is None or left < soonest:
-                soonest = left
-        if soonest is not None and not self._stopped:
-            self._arm(self.clock.now() + soonest)
-
-    def _stop(self, agent: Agent, why: str) -> None:
-        """Cancel the task of an agent that is still live, and do not wait for it for ever."""
-        if agent.stopped_because is not None or agent.outcome is not None:
-            return
-        agent.stopped_because = why
-        if agent.task is None:
-            self._end_stopped(agent)
+    def _stop(self, agent: Agent, attempt: Attempt) -> None:
+        """Cancel the task of an attempt that is still live, and do not wait for it for ever."""
+        if agent.task is None or attempt.is_over:
             return
         # A task that never ran its first line would end without a word.
-        agent.task.add_done_callback(lambda task: self._task_is_over(agent, task))
+        agent.task.add_done_callback(lambda task: self._task_is_over(agent, attempt, task))
         # Charged and handed over is one step, so an agent that is to be asked in this very turn of the loop still is:
         # what was charged and what the provider saw never differ.
         self._loop.call_soon(agent.task.cancel)
         if agent.abandon_timer is not None:
             agent.abandon_timer.cancel()
         agent.abandon_timer = self.clock.call_later(
-            self.limits.agent_grace_seconds + ABANDON_SECONDS, lambda: self._end_stopped(agent)
+            self.limits.agent_grace_seconds + ABANDON_SECONDS, lambda: self._attempt_over(agent, attempt, None)
         )
 
-    # ---- ends
-
-    def _task_is_over(self, agent: Agent, task: "asyncio.Task[None]") -> None:
+    def _task_is_over(self, agent: Agent, attempt: Attempt, task: "asyncio.Task[None]") -> None:
         # Looked at, so that asyncio does not complain of an interrupt that went its way through the task.
         if not task.cancelled():
             task.exception()
-        self._end_stopped(agent)
+        self._attempt_over(agent, attempt, None)
 
-    def _end_stopped(self, agent: Agent) -> None:
+    # ---- ends of attempts
+
+    def _attempt_over(self, agent: Agent, attempt: Attempt, end: AttemptEnd | None) -> None:
+        """Take the end of an attempt, once. None: it was stopped, and its provider had nothing more to say."""
+        if attempt.is_over:
+            return
+        attempt.seconds = self.clock.now() - attempt.started_at
+        self._patience.forget(attempt)
+        agent.task = None
+        if agent.abandon_timer is not None:
+            agent.abandon_timer.cancel()
+            agent.abandon_timer = None
+        if isinstance(end, Answered | Failed):
+            self.spending.add(end.usage)
         if self._stopped:
+            attempt.is_cancelled, attempt.end = True, end if isinstance(end, Failed) else None
+            self.board.undecided(attempt.provider_name)
             self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())
-        else:
-            self._end(agent, AgentOutcome.FAILED, None, agent.stopped_because, ())
+            return
+        if attempt.stopped_because is not None:
+            end = attempt.as_stopped(end)
+        assert end is not None
+        attempt.end = end
+        match end:
+            case Answered(text=text, value=value, notes=notes):
+                self._keep(agent, text)
+                self.board.succeeded(attempt.provider_name)
+                self._end(agent, AgentOutcome.COMPLETED, value, None, notes)
+            case Failed():
+                self._keep(agent, end.text)
+                self._failed(agent, attempt, end)
+            case Faulty(code=code, reason=reason):
+                self.board.undecided(attempt.provider_name)
+                self._end_fault(agent, code, reason)
+            case _:
+                assert_never(end)
 
-    def _end_completed(self, agent: Agent, value: JsonValue, notes: tuple[str, ...]) -> None:
-        if agent.stopped_because is not None or self._stopped:
-            self._end_stopped(agent)
+    def _failed(self, agent: Agent, attempt: Attempt, failed: Failed) -> None:
+        step = self._repeats.step_after(agent, failed)
+        if isinstance(step, WaitStep):
+            # What the policy waits for is no reason to take the provider out of use.
+            self.board.undecided(attempt.provider_name)
         else:
-            self._end(agent, AgentOutcome.COMPLETED, value, None, notes)
+            evidence = failed.evidence if failed.evidence is not None else provider_words(failed.reason)
+            state = self.board.failed(attempt.provider_name, failed.failure_class, evidence)
+            if state is not None:
+                fallback = self._repeats.fallback_of(agent)
+                if fallback is None:
+                    # The run ends with this: the slot that comes free must not start one more agent on the way.
+                    self._admission.clear()
+                    self._end_failed(agent, failed, deliver=False)
+                    self._admission.fail_out_of_use(agent, state)
+                    return
+                step = FallbackStep(provider=fallback)
+        if isinstance(step, GiveUp):
+            self._end_failed(agent, failed)
+        elif not self._repeats.reserve():
+            cap = self.limits.max_extra_attempts
+            self._end_failed(
+                agent, failed, more=f"not asked again: the run's {cap} repeats (maxExtraAttempts) are used"
+            )
+        else:
+            self._admission.give_back(agent)
+            self._repeats.carry_out(agent, step, failed)
+            self._admission.pump()
 
-    def _end_failed(self, agent: Agent, reason: str, notes: tuple[str, ...]) -> None:
-        if agent.stopped_because is not None or self._stopped:
-            self._end_stopped(agent)
-        else:
-            self._end(agent, AgentOutcome.FAILED, None, provider_words(reason), notes)
+    def _keep(self, agent: Agent, text: str) -> None:
+        if self.keeper is not None and text and not agent.output_kept:
+            agent.output_kept = True
+            self.keeper.keep_output(agent.seq, _cut_bytes(text, self.limits.max_output_bytes))
+
+    # ---- ends of agents
+
+    def _end_failed(self, agent: Agent, failed: Failed, *, more: str = "", deliver: bool = True) -> None:
+        reason = provider_words(failed.reason)
+        agent.failure_class = failed.failure_class
+        notes = (*provider_notes(failed.notes), *((more,) if more else ()))
+        self._end(agent, AgentOutcome.FAILED, None, reason, notes, deliver=deliver)
 
     def _end_fault(self, agent: Agent, code: Code, reason: str) -> None:
-        if agent.stopped_because is not None or self._stopped:
-            self._end_stopped(agent)
-            return
         reason = provider_words(reason)
-        # The run ends with this: the slot that comes free must not start one more agent on the way.
-        self._queue.clear()
+        self._admission.clear()  # as above
         what = "could not start an agent" if code is Code.AGENT_START else "gave no usable end of an agent"
         message = f"the provider {agent.provider_name!r} {what}: {reason}"
         self._end(agent, AgentOutcome.FAILED, None, reason, (), deliver=False)
@@ -318,37 +363,33 @@ class Broker:
         assert agent.started_at is not None
         agent.outcome, agent.reason, agent.notes = outcome, reason, provider_notes(notes)
         agent.seconds = self.clock.now() - agent.started_at
-        if agent.abandon_timer is not None:
-            agent.abandon_timer.cancel()
-            agent.abandon_timer = None
         self._live.discard(agent)
         self.ports.emit(
-            events.AgentEnded, seq=agent.seq, outcome=outcome, reason=reason, seconds=round(agent.seconds, 6)
+            events.AgentEnded,
+            seq=agent.seq,
+            outcome=outcome,
+            reason=reason,
+            seconds=round(agent.seconds, 6),
+            failure_class=agent.failure_class,
+            attempts=len(agent.attempts),
         )
         if self.keeper is not None:
             self.keeper.write(self, now=False)
         if deliver and not self._stopped:
             self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=value))
             self.ports.reply(agent.seq, value)
-        self._give_slot_back()
-
-    def _give_slot_back(self) -> None:
         if self.ports.is_stuck() and not self._stopped:
-            # The worker does not take its replies: its slots stay taken, so that what waits for it stays bounded.
-            self._unsent += 1
+            self._admission.keep_until_drained(agent)
             return
-        self._live_slots -= 1
-        self.slots.give_back()
+        self._admission.give_back(agent)
         if self._stopped:
             self._notice_end()
         else:
-            self._pump()
+            self._admission.pump()
 
     def drained(self) -> None:
         """The worker took everything that was sent to it."""
-        unsent, self._unsent = self._unsent, 0
-        for _ in range(unsent):
-            self._give_slot_back()
+        self._admission.drained()
 
     # ---- the end of the run
 
@@ -357,16 +398,15 @@ class Broker:
         if self._stopped:
             return
         self._stopped = True
-        self._queue.clear()
-        if self._waits_for_host:
-            self.slots.withdraw(self._host_slot_is_free)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._admission.close()
+        self._patience.stop()
         self._all_ended = self._loop.create_future()
-        self.drained()
         for agent in list(self._live):
-            agent.stopped_because = None
-            self._stop(agent, "the run ended")
+            if agent.task is None:
+                self._repeats.stop(agent)
+                self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())
+            else:
+                self._stop(agent, agent.attempts[-1])
         self._notice_end()
 
     def _notice_end(self) -> None:

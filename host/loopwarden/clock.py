@@ -20,6 +20,10 @@ class Clock(Protocol):
         """Seconds on a monotonic scale."""
         ...
 
+    def wall(self) -> float:
+        """Unix time in seconds: what servers and people mean when they name a time."""
+        ...
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once, `seconds` from now."""
         ...
@@ -31,6 +35,10 @@ class LoopClock:
     def now(self) -> float:
         """Seconds on the loop's monotonic scale."""
         return time.monotonic()
+
+    def wall(self) -> float:
+        """Unix time in seconds."""
+        return time.time()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once, `seconds` from now."""

@@ -64,6 +64,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
+def dollars(amount: float) -> str:
+    """Money as a person writes it: `$5.00`; what is less than ten cents with more digits, `$0.0123`."""
+    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:.4f}"
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from loopwarden.contract import AgentOutcome
+from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Failure
 
 
@@ -78,11 +79,13 @@ class AgentStarted(EventBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProgress(EventBase):
-    """What an agent does now, in words of its provider."""
+    """What an agent does now, in words of its provider; or what the host does for it by a policy."""
 
     kind: ClassVar[str] = "agentProgress"
     seq: int
     message: str
+    is_policy: bool = False
+    """The words of the host: an attempt failed, and is made again or waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,10 @@ class AgentEnded(EventBase):
     outcome: AgentOutcome
     reason: str | None
     seconds: float
+    failure_class: FailureClass | None = None
+    """What kind of failure the last attempt was; None when it did not fail."""
+    attempts: int = 1
+    """How often providers were asked for this call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ class Code(StrEnum):
     UNSUPPORTED_OPTION = "UNSUPPORTED_OPTION"
     UNSUPPORTED_SCHEMA = "UNSUPPORTED_SCHEMA"
     AGENT_CAP = "AGENT_CAP"
+    COST_CAP = "COST_CAP"
     ITEM_CAP = "ITEM_CAP"
     AGENT_START = "AGENT_START"
     AGENT_RESULT = "AGENT_RESULT"
@@ -183,6 +184,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.UNSUPPORTED_OPTION: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.UNSUPPORTED_SCHEMA: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.AGENT_CAP: Meaning(RunFailed, EXIT_FAILED, 200),
+    Code.COST_CAP: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.ITEM_CAP: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.AGENT_START: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.AGENT_RESULT: Meaning(RunFailed, EXIT_FAILED, 200),

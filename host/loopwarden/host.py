@@ -6,18 +6,23 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from loopwarden.breaker import BreakerBoard
 from loopwarden.checks import Check
 from loopwarden.clock import Clock, LoopClock
-from loopwarden.failures import InvalidRequest
+from loopwarden.failures import InvalidRequest, ProviderUnfit
 from loopwarden.launching import Launcher, WorkerLimits
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.outcome import Outcome
-from loopwarden.plan import Deployment, Plan, make_plan
+from loopwarden.plan import Deployment, Isolation, Plan, make_plan
+from loopwarden.policy import Policy, check_policies
 from loopwarden.provider import Provider, ReplyFunction, as_provider
+from loopwarden.providers.supervisors import SUPERVISORS
 from loopwarden.receipt import Receipt
 from loopwarden.run import Run
 from loopwarden.run_folder import RunFolderError
@@ -25,6 +30,7 @@ from loopwarden.run_record import RunRecord
 from loopwarden.script import Script
 from loopwarden.slots import AgentSlots
 from loopwarden.workspace import WorkspaceLock, lock_folder
+from loopwarden.worktree import Worktree, create_worktree, discard_worktree
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -34,6 +40,8 @@ MAX_REMEMBERED_RUNS: Final = 256
 MAX_REMEMBERED_AGENTS: Final = 10_000
 """Agents of remembered runs in all: each keeps its prompt, its value and its events. The last run is kept whatever."""
 
+WORKTREES: Final = "worktrees"
+"""Below the state folder: one worktree per run that was isolated."""
 
 _CLOSED: Final = "this host was closed; make a new one"
 
@@ -42,13 +50,16 @@ class Host:
     """Runs vetted scripts. Belongs to the process and the event loop in which it was entered.
 
     `providers` maps names to providers or bare async functions. Without a `state_folder` nothing is kept on disk:
-    receipts are then in `Outcome.receipt` alone. Raises TypeError for what cannot be a provider.
+    receipts are then in `Outcome.receipt` alone. `policies` grants repeats and breakers, by name of the provider; a
+    policy that asks again needs `limits.max_extra_attempts`. Raises TypeError for what cannot be a provider, and
+    ValueError for a policy that names one that does not exist.
     """
 
     def __init__(
         self,
         *,
         providers: Mapping[str, Provider | ReplyFunction],
+        policies: Mapping[str, Policy] | None = None,
         limits: Limits | None = None,
         default_provider: str = "default",
         state_folder: Path | str | None = None,
@@ -58,13 +69,17 @@ class Host:
     ) -> None:
         self._deployment = Deployment(
             providers={name: as_provider(backend) for name, backend in providers.items()},
+            policies=dict(policies or {}),
             default_provider=default_provider,
             limits=limits if limits is not None else Limits(),
             state_folder=None if state_folder is None else Path(state_folder),
             settings_digest=settings_digest,
             allow_weak_confinement=allow_weak_confinement,
         )
+        check_policies(self._deployment.policies, self._deployment.providers)
         self._clock: Clock = clock if clock is not None else LoopClock()
+        rules = {name: policy.breaker for name, policy in self._deployment.policies.items() if policy.breaker}
+        self._board = BreakerBoard(rules, self._deployment.state_folder, self._clock.wall)
         self._slots = AgentSlots(self._deployment.limits.max_live_agents)
         self._live: dict[str, Run[Any]] = {}
         self._ended: OrderedDict[str, Run[Any]] = OrderedDict()
@@ -111,6 +126,7 @@ class Host:
             # Also when whoever closes the host is cancelled meanwhile: the launcher takes its workers along.
             if self._launcher is not None:
                 await self._launcher.close()
+            SUPERVISORS.close_when_idle()
 
     # ---- runs
 
@@ -120,6 +136,8 @@ class Host:
         args: object = None,
         *,
         workspace: Path | str | None = None,
+        share_workspace: bool = False,
+        isolation: Isolation | None = None,
         provider: str | None = None,
         checks: Sequence[Check] = (),
         continues: Receipt | None = None,
@@ -129,6 +147,8 @@ class Host:
 
         `args` are the contract's arguments: its own type, or plain JSON. `continues` is the receipt of an earlier run
         of the same loop, whose last valid handoff opens this one. Overrides may lower limits, never raise them.
+        `share_workspace` lets the run begin where another one works; `isolation="worktree"` gives it a git worktree
+        and a branch of its own, which are kept.
         """
         self._check_home()
         if self._is_closed:
@@ -141,6 +161,8 @@ class Host:
             script,
             args,
             workspace=workspace,
+            share_workspace=share_workspace,
+            isolation=isolation,
             provider=provider,
             checks=checks,
             continues=continues,
@@ -162,6 +184,8 @@ class Host:
         args: object = None,
         *,
         workspace: Path | str | None = None,
+        share_workspace: bool = False,
+        isolation: Isolation | None = None,
         provider: str | None = None,
         checks: Sequence[Check] = (),
         continues: Receipt | None = None,
@@ -172,6 +196,8 @@ class Host:
             script,
             args,
             workspace=workspace,
+            share_workspace=share_workspace,
+            isolation=isolation,
             provider=provider,
             checks=checks,
             continues=continues,
@@ -191,25 +217,40 @@ class Host:
     # ---- inside
 
     async def _start(self, plan: Plan[Any, ResultT]) -> Run[ResultT]:
+        self._refuse_out_of_use(plan)
         run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
-        lock = self._hold_workspace(plan, run_id)
-        try:
+        async with AsyncExitStack() as undo:
+            worktree = await _isolate(plan, run_id)
+            if worktree is not None:
+                undo.push_async_callback(discard_worktree, worktree)
+                plan = replace(plan, workspace=worktree.folder)
+            lock = self._hold_workspace(plan, run_id)
+            if lock is not None:
+                undo.callback(lock.release)
             launcher = await self._ready_launcher()
             required: frozenset[str] | None = frozenset() if self._deployment.allow_weak_confinement else None
             limits = WorkerLimits(
                 memory_bytes=plan.limits.memory_bytes, cpu_seconds=int(plan.limits.cpu_seconds_per_run) + 1
             )
             worker = await launcher.fork(limits, required)
-            record = RunRecord(run_id=run_id, plan=plan, walls=worker.walls, started_at=time.time())
-            run: Run[ResultT] = Run(record, worker, slots=self._slots, clock=self._clock, on_end=self._ended_run)
+            record = RunRecord(run_id=run_id, plan=plan, walls=worker.walls, started_at=time.time(), worktree=worktree)
+            run: Run[ResultT] = Run(
+                record, worker, slots=self._slots, board=self._board, clock=self._clock, on_end=self._ended_run
+            )
             await self._launch(run)
-        except BaseException:
-            if lock is not None:
-                lock.release()
-            raise
+            undo.pop_all()
         if lock is not None:
             self._locks[run_id] = lock
         return run
+
+    def _refuse_out_of_use(self, plan: Plan[Any, Any]) -> None:
+        """A breaker that is open is said before anything starts, unless a fallback can take over."""
+        state = self._board.out_of_use(plan.provider)
+        if state is None:
+            return
+        fallback = self._deployment.policies[plan.provider].fallback
+        if fallback is None or self._board.out_of_use(fallback) is not None:
+            raise ProviderUnfit(state.sentence(plan.provider, self._clock.wall()))
 
     async def _launch(self, run: Run[Any]) -> None:
         self._beginning[run.id] = run
@@ -225,7 +266,8 @@ class Host:
         if plan.workspace is None:
             return None
         try:
-            lock = WorkspaceLock.acquire(plan.workspace, lock_folder(self._deployment.state_folder))
+            folder = lock_folder(self._deployment.state_folder)
+            lock = WorkspaceLock.acquire(plan.workspace, folder, share=plan.share_workspace)
         except RunFolderError as error:
             raise InvalidRequest(str(error)) from None
         lock.name_holder(run_id)
@@ -265,6 +307,14 @@ class Host:
             raise RuntimeError("this Host was entered in another process; make a new Host after a fork")
         if loop is not asyncio.get_running_loop():
             raise RuntimeError("this Host was entered on another event loop; make a Host for each loop")
+
+
+async def _isolate(plan: Plan[Any, Any], run_id: str) -> Worktree | None:
+    if plan.isolation is None:
+        return None
+    assert plan.workspace is not None
+    assert plan.deployment.state_folder is not None
+    return await create_worktree(plan.workspace, plan.deployment.state_folder / WORKTREES, run_id)
 
 
 def run_sync(

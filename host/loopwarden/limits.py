@@ -20,6 +20,9 @@ class Limits:
     """Agents that one run may start. Exact: counted by the host, charged before the provider is asked."""
     max_extra_attempts: int = 0
     """Repeats of every kind that one run may ask of providers, on top of `max_total_agents`."""
+    max_cost_usd: float | None = None
+    """Money that the agents of one run may use, as their providers measure it. None: no cap. Looked at before each ask,
+    so agents that are live when it is reached may still add to it."""
     max_concurrent_agents: int = 16
     """Agents of one run that may be live at once. Agents wait, they do not compute: cores do not matter."""
     max_live_agents: int = 64
@@ -32,6 +35,8 @@ class Limits:
     """How long one attempt may take."""
     agent_idle_seconds: float = 900.0
     """How long an agent that streams may be silent."""
+    wrap_up_seconds: float = 300.0
+    """So long before its end an attempt that can be spoken to is asked to hand over; at most half of its time."""
     agent_grace_seconds: float = 5.0
     """How long agents may wind down when they are cancelled."""
     check_timeout_seconds: float = 600.0
@@ -74,7 +79,7 @@ class Limits:
                 raise InvalidRequest(problem)
             assert isinstance(value, int | float)
             ceiling = getattr(self, name)
-            if value > ceiling:
+            if ceiling is not None and value > ceiling:
                 raise InvalidRequest(
                     f"{name} {value} is above the ceiling of this deployment, {ceiling}; "
                     "ask for less, or have the operator raise it",
@@ -89,10 +94,12 @@ class LimitOverrides(TypedDict, total=False):
 
     max_total_agents: int | None
     max_extra_attempts: int | None
+    max_cost_usd: float | None
     max_concurrent_agents: int | None
     max_items_per_call: int | None
     agent_timeout_seconds: float | None
     agent_idle_seconds: float | None
+    wrap_up_seconds: float | None
     agent_grace_seconds: float | None
     check_timeout_seconds: float | None
     run_deadline_seconds: float | None
@@ -103,7 +110,8 @@ class LimitOverrides(TypedDict, total=False):
 
 
 OVERRIDABLE: Final = frozenset(LimitOverrides.__annotations__)
-_MAY_BE_ZERO: Final = frozenset({"max_extra_attempts", "agent_grace_seconds", "max_narration"})
+_MAY_BE_ZERO: Final = frozenset({"max_extra_attempts", "wrap_up_seconds", "agent_grace_seconds", "max_narration"})
+_MAY_BE_NONE: Final = frozenset({"max_cost_usd"})
 _COUNTS: Final = frozenset(field.name for field in dataclasses.fields(Limits) if field.type in (int, "int"))
 _SMALLEST: Final = {"memory_bytes": 64 * 1024 * 1024, "max_frame_bytes": 64 * 1024}
 _LARGEST: Final = {"max_frame_bytes": 64 * 1024 * 1024}
@@ -112,7 +120,9 @@ _LARGEST_NUMBER: Final = 2**53 - 1
 
 def _problem(name: str, value: object) -> str | None:
     """Say in a sentence why `value` cannot be the limit `name`; None when it can."""
-    kind = "a whole number" if name in _COUNTS else "a number of seconds"
+    if value is None and name in _MAY_BE_NONE:
+        return None
+    kind = "a whole number" if name in _COUNTS else "an amount" if name.endswith("_usd") else "a number of seconds"
     if isinstance(value, bool) or not isinstance(value, int if name in _COUNTS else int | float):
         return f"{name} must be {kind}, not {value!r}"
     if not math.isfinite(value) or value > _LARGEST.get(name, _LARGEST_NUMBER):

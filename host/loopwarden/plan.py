@@ -4,17 +4,19 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from loopwarden.agent_reply import provider_words
 from loopwarden.checks import Check
 from loopwarden.contract import AgentOutcome, Contract, Delivery, Opening
 from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, ScriptRejected, StartRefused
 from loopwarden.limits import LimitOverrides, Limits
+from loopwarden.policy import NO_POLICY, Policy
 from loopwarden.provider import Capabilities, Provider
 from loopwarden.receipt import Receipt
 from loopwarden.run_folder import RunFolderError
 from loopwarden.script import Script
+from loopwarden.spending import Spending
 from loopwarden.workspace import lock_folder, refuse_inside, resolve_workspace
 from loopwarden_engine.plain import JsonObject, compact_json, copy_object
 
@@ -29,11 +31,17 @@ _CAPABILITY_WORDS: Final = {
 }
 
 
+Isolation: TypeAlias = Literal["worktree"]
+"""Where agents work: in a git worktree of their own, made for the run; otherwise in the workspace itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """What the deployment decided, for every run of a host."""
 
     providers: Mapping[str, Provider]
+    policies: Mapping[str, Policy]
+    """What each provider is granted beyond one ask a call; a provider without an entry gets nothing."""
     default_provider: str
     limits: Limits
     state_folder: Path | None
@@ -50,6 +58,8 @@ class Plan(Generic[ArgsT, ResultT]):
     script_args: JsonObject
     limits: Limits
     workspace: Path | None
+    share_workspace: bool
+    isolation: Isolation | None
     provider: str
     checks: tuple[Check, ...]
     opening: Opening | None
@@ -62,6 +72,8 @@ def make_plan(
     args: object,
     *,
     workspace: Path | str | None,
+    share_workspace: bool,
+    isolation: Isolation | None,
     provider: str | None,
     checks: Sequence[Check],
     continues: Receipt | None,
@@ -74,12 +86,15 @@ def make_plan(
     decoded = _from_contract(lambda: contract.decode_args(args))
     limits = _cap_agents(_from_contract(lambda: contract.max_total_agents(decoded)), limits, overrides)
     provider_name = _choose_provider(deployment, provider, contract.requires)
+    _check_grants(deployment, provider_name, contract.requires, limits)
     folder = None if workspace is None else resolve_workspace(Path(workspace))
     if folder is not None:
         refuse_inside(folder, deployment.state_folder, "the state folder")
         refuse_inside(folder, _lock_folder(deployment), "the folder of locks")
     if checks and folder is None:
         raise InvalidRequest("checks run in the workspace; give the run a workspace")
+    if isolation is not None:
+        _check_isolation(isolation, folder, deployment.state_folder)
     opening = None if continues is None else _opening(contract, decoded, script.name, continues)
     script_args = _from_contract(lambda: copy_object(contract.script_args(decoded, opening), "args"))
     if len(compact_json(script_args).encode("utf-8")) > limits.max_args_bytes:
@@ -90,6 +105,8 @@ def make_plan(
         script_args=script_args,
         limits=limits,
         workspace=folder,
+        share_workspace=share_workspace,
+        isolation=isolation,
         provider=provider_name,
         checks=tuple(checks),
         opening=opening,
@@ -142,18 +159,48 @@ def _cap_agents(fixed: int | None, limits: Limits, overrides: LimitOverrides) ->
 
 def _choose_provider(deployment: Deployment, asked: str | None, needed: Capabilities) -> str:
     name = asked if asked is not None else deployment.default_provider
-    provider = deployment.providers.get(name)
-    if provider is None:
+    if name not in deployment.providers:
         known = ", ".join(sorted(deployment.providers)) or "none"
         raise InvalidRequest(f"the provider {name[:100]!r} does not exist; configured: {known}")
+    _refuse_unfit(deployment, name, needed)
+    return name
+
+
+def _refuse_unfit(deployment: Deployment, name: str, needed: Capabilities) -> None:
+    capabilities = deployment.providers[name].capabilities
     lacking = [
         words
         for capability, words in _CAPABILITY_WORDS.items()
-        if getattr(needed, capability) and not getattr(provider.capabilities, capability)
+        if getattr(needed, capability) and not getattr(capabilities, capability)
     ]
     if lacking:
         raise ProviderUnfit(f"the provider {name!r} cannot {' and cannot '.join(lacking)}, which this loop needs")
-    return name
+
+
+def _check_grants(deployment: Deployment, name: str, needed: Capabilities, limits: Limits) -> None:
+    """What the policy of the provider grants must be possible, and a cap must be measured: never silently off."""
+    policy = deployment.policies.get(name, NO_POLICY)
+    if policy.repeats and not deployment.limits.max_extra_attempts:
+        raise InvalidRequest(
+            f"the policy of the provider {name!r} asks again, and maxExtraAttempts is 0; say how many repeats a run "
+            "may make: max_extra_attempts under [limits], or --max-extra-attempts N"
+        )
+    names = [name] if policy.fallback is None else [name, policy.fallback]
+    spending = Spending(cap_usd=limits.max_cost_usd)
+    for each in names:
+        _refuse_unfit(deployment, each, needed)
+        problem = spending.cannot_measure(each, deployment.providers[each])
+        if problem is not None:
+            raise ProviderUnfit(problem)
+
+
+def _check_isolation(isolation: str, workspace: Path | None, state_folder: Path | None) -> None:
+    if isolation != "worktree":
+        raise InvalidRequest(f"{isolation!r} is no isolation; there is: worktree")
+    if workspace is None:
+        raise InvalidRequest("a worktree is made of the workspace; give the run a workspace")
+    if state_folder is None:
+        raise InvalidRequest("worktrees are kept under the state folder; give the host a state_folder")
 
 
 def _opening(contract: Contract[ArgsT, Any], args: ArgsT, name: str, receipt: Receipt) -> Opening:

@@ -20,6 +20,44 @@ class _Record(BaseModel):
     )
 
 
+class UsageRecord(_Record):
+    """What was used, as far as providers measure it; null is unknown, not zero."""
+
+    input_tokens: int | None
+    cached_input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+
+class AttemptRecord(_Record):
+    """One ask of a provider."""
+
+    number: int
+    provider: str
+    kind: Literal["first", "retry", "wait", "fallback"]
+    """Why it was asked: the call itself, or which grant of the policy."""
+    paused_seconds: float
+    """How long the call waited before."""
+    seconds: float | None
+    outcome: Literal["completed", "failed", "cancelled"] | None
+    failure_class: str | None
+    reason: str | None
+    evidence: str | None
+    """The line that shows the failure, in the words of the backend."""
+    usage: UsageRecord | None
+
+
+class WorktreeRecord(_Record):
+    """The git worktree in which the agents of the run worked. It is kept."""
+
+    path: str
+    branch: str
+    commit: str
+    """What it was made from."""
+    repository: str
+    notes: list[str]
+
+
 class AgentRecord(_Record):
     """One agent of the run. Paths are relative to the run's folder; None when nothing was kept."""
 
@@ -38,6 +76,9 @@ class AgentRecord(_Record):
     attempts: int
     notes: list[str]
     folder: str | None
+    failure_class: str | None = None
+    asks: list[AttemptRecord] = []
+    """Every attempt, in order."""
 
 
 class CheckRecord(_Record):
@@ -76,7 +117,7 @@ class Receipt(_Record):
     provider: str
     args: dict[str, Any]
     """The arguments as the contract normalised them."""
-    limits: dict[str, int | float]
+    limits: dict[str, int | float | None]
     walls: dict[str, str]
     """Per wall: "stands", or why it does not."""
     settings_digest: str | None
@@ -96,6 +137,10 @@ class Receipt(_Record):
     checks: list[CheckRecord]
     agents_started: int
     attempts: int
+    usage: UsageRecord | None = None
+    """The sum over all attempts that said what they used."""
+    attempts_of_unknown_cost: int = 0
+    worktree: WorktreeRecord | None = None
     agents: list[AgentRecord]
     last_handoff: dict[str, Any] | None
     decided_by: str | None

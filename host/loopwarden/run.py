@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar, assert_never
 
 from loopwarden import events
 from loopwarden.agent import BrokerPorts
+from loopwarden.breaker import BreakerBoard
 from loopwarden.broker import Broker
 from loopwarden.checking import Checking
 from loopwarden.clock import Clock, Timer
@@ -44,6 +45,7 @@ class Run(Generic[ResultT]):
         worker: WorkerProcess,
         *,
         slots: AgentSlots,
+        board: BreakerBoard,
         clock: Clock,
         on_end: "Callable[[Run[Any]], None]",
     ) -> None:
@@ -77,6 +79,8 @@ class Run(Generic[ResultT]):
             run_id=record.run_id,
             limits=self._plan.limits,
             providers=deployment.providers,
+            policies=deployment.policies,
+            board=board,
             default_provider=self._plan.provider,
             workspace=self._plan.workspace,
             slots=slots,

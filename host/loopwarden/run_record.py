@@ -5,15 +5,28 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from loopwarden.agent import Agent
+from loopwarden.agent_reply import provider_words
+from loopwarden.attempt import Answered, Attempt, Failed, Faulty
 from loopwarden.broker import Broker
 from loopwarden.contract import Conclusion
 from loopwarden.failures import Code, Failure, InvalidRequest
 from loopwarden.plan import Plan
-from loopwarden.receipt import AgentRecord, CheckRecord, FailureRecord, Receipt, StopReason
+from loopwarden.receipt import (
+    AgentRecord,
+    AttemptRecord,
+    CheckRecord,
+    FailureRecord,
+    Receipt,
+    StopReason,
+    UsageRecord,
+    WorktreeRecord,
+)
 from loopwarden.run_folder import RunFolder, RunFolderError, agent_folder_name
+from loopwarden.usage import Usage
+from loopwarden.worktree import Worktree
 
 _WRITE_EVERY_SECONDS: Final = 1.0
 _PAUSE_PER_WRITE: Final = 50.0
@@ -27,6 +40,7 @@ _DECIDED_BY: Final[Mapping[Code, str]] = {
     Code.UNSUPPORTED_OPTION: "the host: the script misused a hook",
     Code.UNSUPPORTED_SCHEMA: "the host: the script misused a hook",
     Code.AGENT_CAP: "the host: a limit",
+    Code.COST_CAP: "the host: a limit",
     Code.ITEM_CAP: "the host: a limit",
     Code.AGENT_START: "the provider",
     Code.AGENT_RESULT: "the provider",
@@ -57,6 +71,7 @@ class RunRecord:
     plan: Plan[Any, Any]
     walls: Mapping[str, str]
     started_at: float
+    worktree: Worktree | None = None
     folder: RunFolder | None = None
     ending: Ending | None = None
     ended_at: float | None = None
@@ -158,11 +173,14 @@ class RunRecord:
             verified=self.verified,
             checks=list(self.checks),
             agents_started=broker.facts.agents_started,
-            attempts=sum(agent.attempts for agent in broker.agents),
+            attempts=sum(len(agent.attempts) for agent in broker.agents),
+            usage=_usage_record(broker.spending.usage),
+            attempts_of_unknown_cost=broker.spending.unknown_attempts,
+            worktree=_worktree_record(self.worktree),
             agents=[self._agent(agent) for agent in broker.agents if agent.started_at is not None],
             last_handoff=handoff,
             decided_by=_decided_by(ending),
-            problems=list(self.problems),
+            problems=[*self.problems, *([broker.board.problem] if broker.board.problem else [])],
         )
 
     def _from_contract(self, question: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
@@ -188,10 +206,58 @@ class RunRecord:
             outcome=None if agent.outcome is None else agent.outcome.value,
             reason=agent.reason,
             seconds=None if agent.seconds is None else round(agent.seconds, 6),
-            attempts=agent.attempts,
+            attempts=len(agent.attempts),
+            failure_class=None if agent.failure_class is None else agent.failure_class.value,
+            asks=[_attempt_record(attempt) for attempt in agent.attempts],
             notes=list(agent.notes),
             folder=None if self.folder is None else agent_folder_name(agent.seq),
         )
+
+
+def _attempt_record(attempt: Attempt) -> AttemptRecord:
+    end = attempt.end
+    failed = end if isinstance(end, Failed) else None
+    reason = end.reason if isinstance(end, Failed | Faulty) else None
+    outcome: Literal["completed", "failed", "cancelled"] | None = None
+    if attempt.is_cancelled:
+        outcome = "cancelled"
+    elif end is not None:
+        outcome = "completed" if isinstance(end, Answered) else "failed"
+    return AttemptRecord.model_construct(
+        number=attempt.number,
+        provider=attempt.provider_name,
+        kind=attempt.kind,
+        paused_seconds=round(attempt.paused_seconds, 6),
+        seconds=None if attempt.seconds is None else round(attempt.seconds, 6),
+        outcome=outcome,
+        failure_class=None if failed is None else failed.failure_class.value,
+        reason=None if reason is None else provider_words(reason),
+        evidence=None if failed is None or failed.evidence is None else provider_words(failed.evidence),
+        usage=_usage_record(end.usage if isinstance(end, Answered | Failed) else None),
+    )
+
+
+def _usage_record(usage: Usage | None) -> UsageRecord | None:
+    if usage is None:
+        return None
+    return UsageRecord.model_construct(
+        input_tokens=usage.input_tokens,
+        cached_input_tokens=usage.cached_input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=usage.cost_usd,
+    )
+
+
+def _worktree_record(worktree: Worktree | None) -> WorktreeRecord | None:
+    if worktree is None:
+        return None
+    return WorktreeRecord.model_construct(
+        path=str(worktree.path),
+        branch=worktree.branch,
+        commit=worktree.commit,
+        repository=str(worktree.repository),
+        notes=list(worktree.notes),
+    )
 
 
 def _failure_record(ending: Ending | None) -> FailureRecord | None:
@@ -211,8 +277,8 @@ def _decided_by(ending: Ending | None) -> str | None:
     return _DECIDED_BY.get(ending.failure.code, "the host: what came from the worker was refused")
 
 
-def _camel(fields: Mapping[str, int | float]) -> dict[str, int | float]:
-    shown: dict[str, int | float] = {}
+def _camel(fields: Mapping[str, int | float | None]) -> dict[str, int | float | None]:
+    shown: dict[str, int | float | None] = {}
     for name, value in fields.items():
         head, *rest = name.split("_")
         shown[head + "".join(part.capitalize() for part in rest)] = value

@@ -40,6 +40,10 @@ class TickClock:
         """Ticks so far."""
         return float(self.ticks)
 
+    def wall(self) -> float:
+        """Ticks since 1970."""
+        return float(self.ticks)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> TickTimer:
         """Call `callback` when `seconds` ticks have passed."""
         timer = TickTimer(callback)
@@ -132,7 +136,7 @@ def is_quiet(run: Run[Any], provider: TickProvider) -> bool:
         # Only agents that ignore their cancellation are worth a tick now, until their run has given them up; the end of
         # the worker is real, and takes no ticks.
         return bool(broker._live) and provider.parked == provider.in_flight
-    return run._session.is_waiting and provider.parked == len(broker._live)
+    return run._session.is_waiting and provider.parked == sum(agent.task is not None for agent in broker._live)
 
 
 async def until_quiet(run: Run[Any], provider: TickProvider) -> None:

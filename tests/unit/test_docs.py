@@ -14,9 +14,9 @@ def limits_table() -> str:
     source = inspect.getsource(Limits)
     rows = ["| setting | default | a request may lower it | what it limits |", "|---|---|---|---|"]
     for field in dataclasses.fields(Limits):
-        words = re.search(rf'{field.name}: \w+ = [^\n]+\n    """(.+?)"""', source, re.DOTALL)
+        words = re.search(rf'{field.name}: [\w |]+ = [^\n]+\n    """(.+?)"""', source, re.DOTALL)
         assert words is not None, field.name
-        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+        default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
         lowered = "yes" if field.name in OVERRIDABLE else "no"
         rows.append(f"| `{field.name}` | {default} | {lowered} | {' '.join(words.group(1).split())} |")
     return "\n".join(rows) + "\n"

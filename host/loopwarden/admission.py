@@ -1,0 +1,146 @@
+"""Which agent of a run is asked next, and when: slots of the run and the host, breakers, the cap on money."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from loopwarden.agent import Agent
+from loopwarden.breaker import BreakerBoard, BreakerState
+from loopwarden.clock import Clock
+from loopwarden.failures import Code, Failure
+from loopwarden.limits import Limits
+from loopwarden.repeats import Repeats
+from loopwarden.slots import AgentSlots
+from loopwarden.spending import Spending
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Admission:
+    """The queue of one run. `begin` is called with an agent that got its slot, `fail` when the run has to end."""
+
+    limits: Limits
+    slots: AgentSlots
+    board: BreakerBoard
+    spending: Spending
+    repeats: Repeats
+    clock: Clock
+    begin: Callable[[Agent], None]
+    fail: Callable[[Failure], None]
+    _queue: deque[Agent] = field(default_factory=deque)
+    _live_slots: int = 0
+    _unsent: int = 0
+    """Slots whose replies the worker has not taken yet."""
+    _waits_for_host: bool = False
+    _waits_for_probe: bool = False
+    _is_closed: bool = False
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def add(self, agent: Agent, *, first: bool = False) -> None:
+        """Put an agent into the queue; `first` one that is asked again, before those that were accepted after it."""
+        if first:
+            self._queue.appendleft(agent)
+        else:
+            self._queue.append(agent)
+        self.pump()
+
+    def pump(self) -> None:
+        """Let agents begin as long as there are slots."""
+        while self._queue and not self._is_closed and self._live_slots < self.limits.max_concurrent_agents:
+            agent = self._queue[0]
+            if not self._route(agent):
+                return
+            if self._waits_for_host or not self.slots.take(self._host_slot_is_free):
+                self._waits_for_host = True
+                return
+            if self._waits_for_probe or not self.board.take(agent.provider_name, self._probe_is_decided):
+                self._waits_for_probe = True
+                self.slots.give_back()
+                return
+            self._queue.popleft()
+            self._live_slots += 1
+            agent.has_slot = True
+            self.begin(agent)
+
+    def give_back(self, agent: Agent) -> None:
+        """Free the slot of an agent, if it has one. Starts nothing: see `pump`."""
+        if agent.has_slot:
+            agent.has_slot = False
+            self._free_slot()
+
+    def keep_until_drained(self, agent: Agent) -> None:
+        """The worker does not take its replies: the slot stays taken, so that what waits for it stays bounded."""
+        if agent.has_slot:
+            agent.has_slot = False
+            self._unsent += 1
+
+    def drained(self) -> None:
+        """The worker took everything that was sent to it."""
+        unsent, self._unsent = self._unsent, 0
+        for _ in range(unsent):
+            self._free_slot()
+        if unsent:
+            self.pump()
+
+    def clear(self) -> None:
+        """Forget who waits: the run ends."""
+        self._queue.clear()
+
+    def close(self) -> None:
+        """The run ended: let nobody begin any more."""
+        self._is_closed = True
+        self._queue.clear()
+        if self._waits_for_host:
+            self.slots.withdraw(self._host_slot_is_free)
+        if self._waits_for_probe:
+            self.board.withdraw(self._probe_is_decided)
+        self.drained()
+
+    def fail_out_of_use(self, agent: Agent, state: BreakerState) -> None:
+        """End the run: no agent of this provider may start, and there is nobody to take over."""
+        self._queue.clear()
+        name = agent.provider_name
+        details = {
+            "provider": name,
+            "class": state.failure_class.value,
+            "evidence": state.evidence,
+            "reopensAt": state.reopens_at,
+        }
+        message = state.sentence(name, self.clock.wall())
+        self.fail(Failure(code=Code.AGENT_START, message=message, line=agent.line or None, details=details))
+
+    # ---- inside
+
+    def _route(self, agent: Agent) -> bool:
+        """Say whether the agent may be asked now, perhaps of its fallback; otherwise the run ends."""
+        state = self.board.out_of_use(agent.provider_name)
+        if state is not None:
+            fallback = self.repeats.fallback_of(agent)
+            if fallback is None or self.board.out_of_use(fallback) is not None:
+                self.fail_out_of_use(agent, state)
+                return False
+            self.repeats.switch(agent, fallback)
+        code, problem = Code.COST_CAP, self.spending.used_up
+        if problem is None:
+            code, problem = Code.AGENT_START, self.spending.cannot_measure(agent.provider_name, agent.provider)
+        if problem is None:
+            return True
+        self._queue.clear()
+        self.fail(Failure(code=code, message=problem, line=agent.line or None))
+        return False
+
+    def _host_slot_is_free(self) -> None:
+        self._waits_for_host = False
+        self.pump()
+
+    def _probe_is_decided(self) -> None:
+        # Later: whoever decided it is in the middle of an end, and what begins now must not come in between.
+        self._loop.call_soon(self._go_on_after_probe)
+
+    def _go_on_after_probe(self) -> None:
+        self._waits_for_probe = False
+        self.pump()
+
+    def _free_slot(self) -> None:
+        self._live_slots -= 1
+        self.slots.give_back()

@@ -1,0 +1,160 @@
+"""One ask of a provider, and in which way it ended."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from loopwarden.agent_reply import ReplyUnusable, decode_reply
+from loopwarden.failure_class import FailureClass
+from loopwarden.failures import Code
+from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Provider, ProviderStartError
+from loopwarden.schema import CompiledSchema
+from loopwarden.usage import Usage
+from loopwarden_engine.plain import JsonValue
+
+AttemptKind: TypeAlias = Literal["first", "retry", "wait", "fallback"]
+"""Why a provider was asked: the call itself, or which grant of the policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The attempt brought what the call asked for."""
+
+    text: str
+    """For people: what is kept on disk."""
+    value: JsonValue
+    """What the script gets."""
+    notes: tuple[str, ...] = ()
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The attempt failed. A policy may grant another one."""
+
+    failure_class: FailureClass
+    reason: str
+    text: str = ""
+    notes: tuple[str, ...] = ()
+    evidence: str | None = None
+    resets_at: float | None = None
+    retry_after_seconds: float | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faulty:
+    """The provider broke its promise, or could not start an agent at all. Ends the run."""
+
+    code: Code
+    reason: str
+
+
+AttemptEnd: TypeAlias = Answered | Failed | Faulty
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Attempt:
+    """One ask of a provider for one call."""
+
+    number: int
+    provider_name: str
+    provider: Provider
+    kind: AttemptKind
+    paused_seconds: float
+    """How long the call waited before this ask, by its policy."""
+    started_at: float
+    """On the scale of the host's clock."""
+    last_sign: float
+    seconds: float | None = None
+    end: AttemptEnd | None = None
+    is_cancelled: bool = False
+    """The run ended before the attempt did."""
+    stopped_because: str | None = None
+    """Why the host stops it; None while it does not."""
+    stopped_class: FailureClass = FailureClass.CANCELLED
+
+    @property
+    def is_over(self) -> bool:
+        """True once it has its end."""
+        return self.end is not None or self.is_cancelled
+
+    def as_stopped(self, end: "AttemptEnd | None") -> Failed:
+        """The end of an attempt that the host stopped. `end` is what its provider could still say.
+
+        A program that was in the middle of repeating a refused request says why it did not come to an end: that is
+        the class, and the time limit is how it showed.
+        """
+        assert self.stopped_because is not None
+        if not isinstance(end, Failed):
+            usage = end.usage if isinstance(end, Answered) else None
+            return Failed(failure_class=self.stopped_class, reason=self.stopped_because, usage=usage)
+        told = end.failure_class not in (FailureClass.UNKNOWN, FailureClass.CANCELLED)
+        return Failed(
+            failure_class=end.failure_class if told else self.stopped_class,
+            reason=f"{self.stopped_because}; before that: {end.reason}" if told else self.stopped_because,
+            text=end.text,
+            notes=end.notes,
+            evidence=end.evidence,
+            resets_at=end.resets_at,
+            retry_after_seconds=end.retry_after_seconds,
+            usage=end.usage,
+        )
+
+
+async def ask(
+    provider: Provider, request: AgentRequest, schema: CompiledSchema | None, max_frame_bytes: int
+) -> AttemptEnd:
+    """Ask a provider once. What it promises not to raise goes through, for the caller to name as its fault."""
+    try:
+        reply = await provider.reply(request)
+    except AgentFailed as failed:
+        return Failed(
+            failure_class=_class(failed.failure_class),
+            reason=failed.reason,
+            notes=failed.notes,
+            evidence=failed.evidence,
+            resets_at=_seconds(failed.resets_at),
+            retry_after_seconds=_seconds(failed.retry_after_seconds),
+            usage=_usage(failed.usage),
+        )
+    except ProviderStartError as error:
+        return Faulty(code=Code.AGENT_START, reason=error.reason)
+    usage = _usage(reply.usage) if isinstance(reply, AgentReply) else None
+    try:
+        text, value, notes = decode_reply(reply, schema, max_frame_bytes)
+    except ReplyUnusable as unusable:
+        if unusable.is_provider_fault:
+            return Faulty(code=Code.AGENT_RESULT, reason=str(unusable))
+        return Failed(
+            failure_class=FailureClass.INVALID_OUTPUT,
+            reason=str(unusable),
+            text=unusable.text,
+            notes=unusable.notes,
+            usage=usage,
+        )
+    return Answered(text=text, value=value, notes=notes, usage=usage)
+
+
+def _class(said: object) -> FailureClass:
+    """A provider is foreign code: what it calls a class may be none."""
+    return said if isinstance(said, FailureClass) else FailureClass.UNKNOWN
+
+
+def _seconds(said: object) -> float | None:
+    """A time as a number that can be reckoned with, else None."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said < 1e12:
+        return None
+    return float(said)
+
+
+def _usage(said: object) -> Usage | None:
+    """A usage whose numbers can be added up; what is no such number is unknown."""
+    if not isinstance(said, Usage):
+        return None
+    tokens = [_count(said.input_tokens), _count(said.cached_input_tokens), _count(said.output_tokens)]
+    cost = _seconds(said.cost_usd)
+    return Usage(input_tokens=tokens[0], cached_input_tokens=tokens[1], output_tokens=tokens[2], cost_usd=cost)
+
+
+def _count(said: object) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 2**53 else None

@@ -1,0 +1,135 @@
+"""Carries out what a policy grants after a failed attempt: reserves the repeat, lets the call wait, says so."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, assert_never
+
+from loopwarden.agent import Agent
+from loopwarden.attempt import Failed
+from loopwarden.clock import Clock
+from loopwarden.display import duration
+from loopwarden.policy import (
+    NO_POLICY,
+    FallbackStep,
+    GiveUp,
+    Policy,
+    RetryStep,
+    Step,
+    WaitStep,
+    next_step,
+)
+from loopwarden.provider import Provider
+
+LOOK_AGAIN_SECONDS: Final = 600.0
+"""A long wait is looked at so often: the line that says how long it still takes stays true, and a machine that was
+suspended meanwhile goes on at the time that was meant."""
+_WORTH_A_LINE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Repeats:
+    """The repeats of one run. Exact: what is decided is reserved, and never given back."""
+
+    max_extra_attempts: int
+    policies: Mapping[str, Policy]
+    providers: Mapping[str, Provider]
+    clock: Clock
+    remark: Callable[[Agent, str], None]
+    resume: Callable[[Agent], None]
+    jitter: Callable[[], float]
+    _used: int = 0
+    _paused: dict[Agent, float] = field(default_factory=dict)
+    """Until when (Unix time) each waits."""
+
+    def step_after(self, agent: Agent, failed: Failed) -> Step:
+        """What the policy of the agent's provider says. Reserves nothing."""
+        return next_step(
+            self.policy_of(agent),
+            agent.trail,
+            failed.failure_class,
+            resets_at=failed.resets_at,
+            retry_after_seconds=failed.retry_after_seconds,
+            now=self.clock.wall(),
+            jitter=self.jitter(),
+        )
+
+    def policy_of(self, agent: Agent) -> Policy:
+        """The policy in force for the agent's next attempt."""
+        return self.policies.get(agent.provider_name, NO_POLICY)
+
+    def fallback_of(self, agent: Agent) -> str | None:
+        """The provider that may still take over; None when there is none, or it was asked already."""
+        return None if agent.trail.is_fallback else self.policy_of(agent).fallback
+
+    def reserve(self) -> bool:
+        """Reserve one repeat. False when none is left."""
+        if self._used >= self.max_extra_attempts:
+            return False
+        self._used += 1
+        return True
+
+    def switch(self, agent: Agent, provider: str) -> None:
+        """Let another provider take over the call."""
+        agent.provider_name, agent.provider = provider, self.providers[provider]
+        agent.trail = replace(agent.trail, retries=0, is_fallback=True)
+        agent.next_kind = "fallback"
+
+    def carry_out(self, agent: Agent, step: Step, failed: Failed) -> None:
+        """Do what was decided and reserved. `resume` is called when the call is to be asked again."""
+        number, name = len(agent.attempts), agent.provider_name
+        head = f"attempt {number} of {name} failed ({failed.failure_class.value}): {failed.reason}"
+        agent.paused_at = self.clock.now()
+        match step:
+            case WaitStep(until=until):
+                agent.next_kind = "wait"
+                self.remark(agent, head)
+                self._wait(agent, until)
+            case RetryStep(seconds=seconds):
+                agent.next_kind = "retry"
+                agent.trail = replace(agent.trail, retries=agent.trail.retries + 1)
+                self.remark(agent, f"{head}; asking again in {duration(seconds)}")
+                self._wait(agent, self.clock.wall() + seconds)
+            case FallbackStep(provider=provider):
+                self.switch(agent, provider)
+                self.remark(agent, f"{head}; asking {provider} instead")
+                self.resume(agent)
+            case GiveUp():
+                raise AssertionError("giving up is nothing to carry out")
+            case _:
+                assert_never(step)
+
+    def stop(self, agent: Agent) -> None:
+        """The call waits no longer: its run ended."""
+        self._paused.pop(agent, None)
+        if agent.pause_timer is not None:
+            agent.pause_timer.cancel()
+            agent.pause_timer = None
+
+    def _wait(self, agent: Agent, until: float) -> None:
+        self._paused[agent] = until
+        self._look(agent)
+
+    def _look(self, agent: Agent) -> None:
+        until = self._paused[agent]
+        left = until - self.clock.wall()
+        if left <= 0:
+            self.stop(agent)
+            self.resume(agent)
+            return
+        if left >= _WORTH_A_LINE_SECONDS:
+            self.remark(agent, f"waiting until {_time_of_day(until, self.clock.wall())}, {_left(left)} left")
+        agent.pause_timer = self.clock.call_later(min(left, LOOK_AGAIN_SECONDS), lambda: self._look(agent))
+
+
+def _left(seconds: float) -> str:
+    return duration(seconds if seconds < LOOK_AGAIN_SECONDS else round(seconds / 60) * 60)
+
+
+def _time_of_day(wall: float, now: float) -> str:
+    """The local time of day, with the date when it is another day."""
+    try:
+        then, today = time.localtime(wall), time.localtime(now)
+    except (OverflowError, ValueError, OSError):
+        return "an impossible time"
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
