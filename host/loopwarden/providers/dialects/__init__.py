@@ -1,0 +1,1 @@
+"""The dialects: one module per agent program."""
