@@ -1,0 +1,1 @@
+"""The `acp` provider, in its parts: any agent that speaks the Agent Client Protocol."""
