@@ -35,6 +35,14 @@ class LaunchRecord(BaseModel):
     agent_timeout_seconds: float | None
     deadline_seconds: float | None
     max_total_agents: int | None
+    # Of what follows the records of earlier versions have nothing.
+    max_extra_attempts: int | None = None
+    max_cost_usd: float | None = None
+    pass_env: list[str] = []
+    """The names of further variables that the agents got."""
+    model: str | None = None
+    share_workspace: bool = False
+    isolation: Literal["worktree"] | None = None
 
 
 class LaunchRecordError(RunFolderError):

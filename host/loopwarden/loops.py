@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from loopwarden.failures import InvalidRequest, ScriptRejected
 from loopwarden.ownership import why_untrusted
 from loopwarden.script import Loop, Script
-from loopwarden.settings import Settings, describe_problem
+from loopwarden.settings import Settings
+from loopwarden.table_problem import describe_problem
 
 GROUP: Final = "loopwarden.scripts"
 

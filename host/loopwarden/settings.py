@@ -6,10 +6,13 @@
     allow_weak_confinement = false
 
     [providers.claude]
-    type = "command"
-    argv = ["claude", "-p", "--output-format", "text"]
-    env = { CI = "1" }
+    type = "claude"
     pass_env = ["ANTHROPIC_API_KEY"]
+    policy = { retry = { times = 2 }, fallback = "mine" }
+
+    [providers.mine]
+    type = "command"
+    argv = ["my-agent", "--print"]
 
     [limits]
     max_total_agents = 50
@@ -28,16 +31,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.limits import Limits
 from loopwarden.ownership import why_untrusted
+from loopwarden.provider_settings import AGENT_PROGRAMS, Argument, CommandSettings, OpenAISettings, ProviderSettings
 from loopwarden.run_folder import default_state_folder
+from loopwarden.table_problem import describe_problem
 from loopwarden.toml_lines import line_of_key
 from loopwarden_engine.plain import MAX_SAFE_INTEGER, canonical_bytes, digest
 
@@ -47,37 +51,7 @@ COMMAND_LINE_PROVIDER: Final = "command-line"
 
 _MAX_BYTES: Final = 1024 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LIMIT_NAMES: Final = tuple(item.name for item in fields(Limits))
-
-
-def _no_null(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a null character cannot be passed to a program")
-    return text
-
-
-def _variable(text: str) -> str:
-    if _VARIABLE.fullmatch(text) is None:
-        raise ValueError(f"{text!r} cannot name an environment variable")
-    return text
-
-
-Argument = Annotated[str, AfterValidator(_no_null)]
-Variable = Annotated[str, AfterValidator(_variable)]
-
-
-class ProviderSettings(BaseModel):
-    """One `[providers.NAME]`: a program that takes a prompt on stdin and prints its answer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    type: Literal["command"]
-    argv: Annotated[list[Argument], Field(min_length=1)]
-    env: dict[Variable, Argument] = {}
-    """Variables with their values. Values are never shown, logged or put into a receipt."""
-    pass_env: list[Variable] = []
-    """Variables of the host that the program gets too."""
 
 
 class _File(BaseModel):
@@ -121,15 +95,7 @@ class Settings:
         return {
             "file": None if self.path is None else str(self.path),
             "defaultProvider": self.default_provider,
-            "providers": {
-                name: {
-                    "type": provider.type,
-                    "argv": provider.argv,
-                    "env": sorted(provider.env),
-                    "passEnv": provider.pass_env,
-                }
-                for name, provider in self.providers.items()
-            },
+            "providers": {name: _plain(provider.to_json()) for name, provider in self.providers.items()},
             "limits": {to_camel(name): getattr(self.limits, name) for name in _LIMIT_NAMES},
             "loops": {name: _plain(loop) for name, loop in self.loops.items()},
             "scriptFolders": [str(folder) for folder in self.script_folders],
@@ -200,14 +166,7 @@ def _read(path: Path) -> str:
 
 
 def _resolve(file: _File, path: Path, text: str) -> Settings:
-    for name in file.providers:
-        if _NAME.fullmatch(name) is None or name == COMMAND_LINE_PROVIDER:
-            reason = "a provider cannot have this name; use letters, digits, - and _"
-            raise _refusal(path, text, ("providers", name), reason)
-    if file.default_provider is not None and file.default_provider not in file.providers:
-        known = ", ".join(sorted(file.providers)) or "none"
-        reason = f"there is no provider {file.default_provider!r}; the file has: {known}"
-        raise _refusal(path, text, ("default_provider",), reason)
+    _check_names(file, path, text)
     for name in file.limits:
         if name not in _LIMIT_NAMES:
             reason = f"there is no such limit; there are: {', '.join(_LIMIT_NAMES)}"
@@ -227,7 +186,7 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
     return Settings(
         path=path,
         text=text,
-        providers=file.providers,
+        providers={name: _with_whole_paths(name, given, path, text) for name, given in file.providers.items()},
         default_provider=file.default_provider or (next(iter(file.providers)) if len(file.providers) == 1 else None),
         limits=limits,
         limits_given=frozenset(file.limits),
@@ -238,56 +197,46 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
     )
 
 
+def _check_names(file: _File, path: Path, text: str) -> None:
+    """Refuse names of providers that cannot be, and those that nobody has."""
+    for name, given in file.providers.items():
+        if _NAME.fullmatch(name) is None or name == COMMAND_LINE_PROVIDER:
+            reason = "a provider cannot have this name; use letters, digits, - and _"
+            raise _refusal(path, text, ("providers", name), reason)
+        fallback = given.policy.fallback
+        place = ("providers", name, "policy", "fallback")
+        if fallback == name:
+            raise _refusal(path, text, place, "a provider cannot be its own fallback; name another one")
+        if fallback is not None and fallback not in file.providers:
+            others = ", ".join(sorted(file.providers.keys() - {name})) or "none"
+            reason = f"there is no [providers.{fallback[:100]}]; the other providers of the file are: {others}"
+            raise _refusal(path, text, place, reason)
+    default = file.default_provider
+    if default is not None and default not in file.providers and default not in AGENT_PROGRAMS:
+        known = ", ".join(sorted(file.providers)) or "none"
+        reason = f"there is no provider {default!r}; the file has: {known}"
+        raise _refusal(path, text, ("default_provider",), reason)
+
+
+def _with_whole_paths(name: str, given: ProviderSettings, path: Path, text: str) -> ProviderSettings:
+    """The provider with the files of its credentials as absolute paths."""
+    if isinstance(given, CommandSettings | OpenAISettings) or not given.credential_files:
+        return given
+    place = ("providers", name, "credential_files")
+    files = {
+        inside: str(_folder(path, text, (*place, inside), file)) for inside, file in given.credential_files.items()
+    }
+    return given.model_copy(update={"credential_files": files})
+
+
 def _folder(file: Path, text: str, key: Sequence[str | int], folder: str) -> Path:
-    """A folder as the file means it: `~` is the user's home, a relative one lies beside the file."""
+    """A folder, or a file, as the settings mean it: `~` is the user's home, a relative one lies beside the file."""
     try:
         given = Path(folder).expanduser()
     except RuntimeError:
         user = folder.split("/", 1)[0]
         raise _refusal(file, text, key, f"{user} names no home folder; write the whole path") from None
     return Path(os.path.abspath(file)).parent / given
-
-
-def describe_problem(error: ValidationError, model: type[BaseModel]) -> tuple[tuple[str | int, ...], str]:
-    """Place and reason of the first problem of a table that `model` checked."""
-    first = error.errors(include_url=False, include_context=True)[0]
-    place = tuple(part for part in first["loc"] if part != "[key]")
-    match first["type"]:
-        case "extra_forbidden":
-            keys = ", ".join(_keys_of_table(model, place[:-1]))
-            return place, "there is no such key" + (f"; there are: {keys}" if keys else "")
-        case "missing":
-            return place, "this key is missing"
-        case "value_error":
-            return place, str(first["msg"]).removeprefix("Value error, ")
-        case _:
-            message = str(first["msg"]).replace("valid dictionary", "table").replace("valid list", "list")
-            return place, message[:1].lower() + message[1:]
-
-
-def _keys_of_table(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys of the table at `path` in what `model` describes; none when that cannot be told."""
-    kind: Any = model
-    for part in path:
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kinds = [item.annotation for name, item in kind.model_fields.items() if part in (name, item.alias)]
-            kind = kinds[0] if kinds else None
-        else:  # a mapping or a list of tables
-            kind = (get_args(kind) or (None,))[-1]
-        kind = _table_kind(kind)
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return ()
-    return tuple(item.alias or name for name, item in kind.model_fields.items())
-
-
-def _table_kind(kind: Any) -> Any:
-    """`kind` without `Annotated` and without the None beside it; None when several kinds are left."""
-    if get_origin(kind) is Annotated:
-        return _table_kind(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        kinds = [item for item in get_args(kind) if item is not type(None)]
-        return _table_kind(kinds[0]) if len(kinds) == 1 else None
-    return kind
 
 
 def _refusal(file: Path, text: str, path: Sequence[str | int], reason: str) -> InvalidRequest:

@@ -15,7 +15,10 @@ import pytest
 import structlog
 
 from loopwarden import AgentFailed, AgentRequest, Host, Script
+from loopwarden.failure_class import FailureClass
 from loopwarden.loops import find_loops
+from loopwarden.policy import BreakerRule, Policy, Retry, Wait
+from loopwarden.providers.configured import make_provider
 from loopwarden.settings import load_settings
 from support.command_line import Home
 from support.pages import blocks, example
@@ -35,7 +38,12 @@ TESTED = {
     },
     "write-a-provider": {"function", "class", "cancellation", "command"},
     "embed": {"run", "events", "errors", "several", "sync", "logs"},
-    "settings": {"full"},
+    "settings": {"full", "agent-program", "openai", "policy"},
+    "policies": {"full", "embedded"},
+    # In test_docs_agents.py:
+    "replace-your-bash-loop": {"settings"}, "claude": {"settings"}, "codex": {"settings", "endpoint"},
+    "opencode": {"settings", "endpoint"}, "qwen": {"settings"}, "gemini": {"settings"}, "acp": {"settings"},
+    "openai": {"settings"},
 }  # fmt: skip
 """Each has a test below."""
 
@@ -371,3 +379,36 @@ def test_the_settings_file_of_the_page_is_read_as_it_is_meant(tmp_path: Path, mo
     (tmp_path / "loops").mkdir()
     ralph = find_loops(settings).loops["ralph"].script
     assert ralph.contract.settings.default_rounds == 5
+
+
+def test_the_providers_of_the_page_are_made_as_they_are_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a key")
+    home = Home(tmp_path)
+    settings = load_settings(home.settings(example("settings/agent-program")))
+    claude = make_provider("claude", settings)
+    assert claude.options.model == "opus"
+    assert claude.options.max_turns == 100
+    local = make_provider("local", load_settings(home.settings(example("settings/openai"))))
+    assert local.capabilities.native_schema
+
+
+def test_the_policy_of_the_page_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    settings = load_settings(Home(tmp_path).settings(example("settings/policy")))
+    policy = settings.providers["claude"].policy.to_policy()
+    assert policy == Policy(
+        wait=Wait(max_seconds=21600),
+        retry=Retry(classes=frozenset({FailureClass.OVERLOADED, FailureClass.UNAVAILABLE}), times=3),
+        fallback="codex",
+        breaker=BreakerRule(failures=5, reopen_seconds=900),
+    )
+    assert settings.limits.max_extra_attempts == 20
+
+
+def test_the_grants_of_the_page_are_read_and_given_as_it_says(tmp_path: Path) -> None:
+    settings = load_settings(Home(tmp_path).settings(example("policies/full")))
+    policy = settings.providers["claude"].policy.to_policy()
+    assert policy.retry is not None
+    assert (policy.retry.factor, policy.retry.max_server_delay_seconds) == (2, 600), "the page names the defaults"
+    assert policy.repeats
+    asks = asyncio.run(module("policies/embedded")["ask"](ASK))
+    assert asks == [("first", "overloaded"), ("retry", None)]

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class Home:
     """Folders of one imagined user."""
 
     root: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of every invocation."""
 
     @property
     def workspace(self) -> Path:
@@ -65,6 +68,7 @@ class Home:
             "HOME": str(self.root),
             "XDG_STATE_HOME": str(self.root / "state"),
             "XDG_CONFIG_HOME": str(self.root / "config"),
+            **self.variables,
         }
 
     def run(self, *argv: str, stdin: bytes = b"", cwd: Path | None = None) -> Finished:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"(?:<!-- tested: ([a-z-]+) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_IN_WORDS = ("…", "[OPTIONS]", " [--", "RUN")
+"""What marks a line that describes a command and is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,27 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages that hold examples."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/agents").glob("*.md"))]
 
 
-def blocks() -> list[Block]:
-    """Every fenced block of every page."""
+def agent_pages() -> list[Path]:
+    """Those whose examples name real agent programs."""
+    alone = [ROOT / "docs/agents.md", ROOT / "docs/replace-your-bash-loop.md"]
+    return [page for page in pages() if page.parent.name == "agents" or page in alone]
+
+
+def commands(page: Path) -> list[str]:
+    """The `loopwarden` lines in indented blocks of a page, also of blocks within lists."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = re.findall(r"^ {4,7}(?:\$ )?loopwarden (.+?)(?: +#.*)?$", text, re.MULTILINE)
+    return [line for line in lines if not any(mark in line for mark in _IN_WORDS)]
+
+
+def blocks(of: list[Path] | None = None) -> list[Block]:
+    """Every fenced block of these pages; of every page."""
     return [
         Block(f"{page.stem}/{name}" if name else None, language, text)
-        for page in pages()
+        for page in (pages() if of is None else of)
         for name, language, text in _BLOCK.findall(page.read_text(encoding="utf-8"))
     ]
 
@@ -49,3 +64,8 @@ def table(*rows: tuple[str, ...]) -> str:
     """A table with the first row as its head."""
     head, *body = ["| " + " | ".join(cells) + " |" for cells in rows]
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body]) + "\n"
+
+
+def code(*names: str) -> str:
+    """Names as a page shows them."""
+    return ", ".join(f"`{name}`" for name in names)

@@ -60,7 +60,7 @@ def commands_of_ralph_and_file(folder: Path) -> tuple[Any, Any, Any]:
 def parts(folder: Path) -> dict[str, str]:
     """Every generated part of the page."""
     ralph, own, shared = commands_of_ralph_and_file(folder)
-    plain = ("continue", "runs", "show", "doctor", "demo")
+    plain = ("continue", "runs", "show", "providers", "doctor", "demo")
     return {
         "root": page_table(get_command(build_app(Line.read([])))),
         "run": page_table(shared),

@@ -9,14 +9,9 @@ from loopwarden_engine.language.facades import MODULES
 from loopwarden_engine.language.grammar import REFUSED_NODES
 from loopwarden_engine.language.names import _ATTRIBUTE_HINTS, ALWAYS_REFUSED, REFUSED_BUILTINS
 from loopwarden_engine.language.namespace import BUILTINS
-from support.pages import between, table
+from support.pages import between, code, table
 
 PAGE = "docs/write-a-loop.md"
-
-
-def code(*names: str) -> str:
-    """Names as a page shows them."""
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def signature(name: str) -> str:

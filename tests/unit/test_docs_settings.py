@@ -1,12 +1,23 @@
 """The reference of settings names every key of the models, with its default."""
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
-from loopwarden.settings import ProviderSettings, _File
+from loopwarden.provider_settings import (
+    AcpSettings,
+    AgentProgramSettings,
+    BreakerSettings,
+    CommandSettings,
+    OpenAISettings,
+    PolicySettings,
+    ProviderSettings,
+    RetrySettings,
+    WaitSettings,
+)
+from loopwarden.settings import _File
 from loopwarden_engine.plain import compact_json
 from loopwarden_scripts.ralph import RalphSettings
 from support.pages import between
@@ -28,11 +39,43 @@ def in_code(model: type[BaseModel]) -> dict[str, str]:
 
 def shown(item: Any) -> str:
     """The default of a field as TOML would have it."""
-    return "required" if item.is_required() else f"`{compact_json(item.default)}`"
+    if item.is_required():
+        return "required"
+    match item.default:
+        case None:
+            return "none"
+        case BaseModel():
+            return "`{}`"
+        case float() as number:
+            return f"`{number:g}`"
+        case other:
+            return f"`{compact_json(other)}`"
 
 
 @pytest.mark.parametrize(
-    ("part", "model"), [("keys", _File), ("provider-keys", ProviderSettings), ("ralph-keys", RalphSettings)]
+    ("part", "model"),
+    [
+        ("keys", _File),
+        ("command-keys", CommandSettings),
+        ("agent-program-keys", AgentProgramSettings),
+        ("acp-keys", AcpSettings),
+        ("openai-keys", OpenAISettings),
+        ("policy-keys", PolicySettings),
+        ("retry-keys", RetrySettings),
+        ("wait-keys", WaitSettings),
+        ("breaker-keys", BreakerSettings),
+        ("ralph-keys", RalphSettings),
+    ],
 )
 def test_the_page_of_settings_names_every_key_with_its_default(part: str, model: type[BaseModel]) -> None:
     assert documented(part) == in_code(model)
+
+
+def test_the_page_of_settings_names_every_type_of_provider() -> None:
+    types = [
+        item
+        for model in get_args(get_args(ProviderSettings)[0])
+        for item in get_args(model.model_fields["type"].annotation)
+    ]
+    for name in types:
+        assert f'`"{name}"`' in between(PAGE, "types"), name

@@ -22,7 +22,9 @@ from loopwarden.cli.dry_run import dry_run
 from loopwarden.cli.history import runs_command, show_command
 from loopwarden.cli.loop_commands import PLAIN_HELP, PROGRAM_HELP, RunOptions, loop_command
 from loopwarden.cli.output import Output, OutputLostError, give_up_output, prepare_streams
-from loopwarden.cli.preparation import Request, Target, prepare
+from loopwarden.cli.preparation import prepare
+from loopwarden.cli.providers import providers_command
+from loopwarden.cli.request import Request, Target
 from loopwarden.cli.running import run_and_report
 from loopwarden.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_STARTED, Code, Failure, StartRefused
 from loopwarden.logs import LEVELS, configure_logs
@@ -162,6 +164,8 @@ def build_app(line: Line) -> typer.Typer:
     _add(app, "continue", continue_command(program, line.config), "Start a new run from the receipt of an earlier one.")
     _add(app, "runs", runs_command(line.config), "List the runs that left a receipt.")
     _add(app, "show", show_command(line.config), "Show a receipt, and where each agent's prompt and output lie.")
+    providers_help = "List the providers, what they can do and whether they are in use; --probe asks one."
+    _add(app, "providers", providers_command(line.config), providers_help)
     _add(app, "doctor", doctor_command(line.config), "Show platform, walls, settings in force and loops found.")
     _add(app, "demo", demo_command(), "Run the Ralph loop with a canned agent that needs no model.")
     if line.has_program and line.command not in ("run", "continue"):

@@ -17,7 +17,8 @@ from loopwarden.cli import values
 from loopwarden.cli.dry_run import dry_run
 from loopwarden.cli.loop_commands import as_command, in_words_of_options, shared_options
 from loopwarden.cli.output import Output
-from loopwarden.cli.preparation import Prepared, Request, Target, prepare
+from loopwarden.cli.preparation import Prepared, prepare
+from loopwarden.cli.request import Request, Target
 from loopwarden.cli.running import run_and_report
 from loopwarden.display import shown_line
 from loopwarden.failures import ArgsInvalid, InvalidRequest
@@ -29,6 +30,11 @@ from loopwarden.settings import Settings, load_settings
 
 _ROUNDS = "max_rounds"
 _MAX_NOTE_CHARS = 1000
+_NOTHING = LaunchRecord(
+    loop=None, script_file=None, provider=None, program=[], checks=[],
+    agent_timeout_seconds=None, deadline_seconds=None, max_total_agents=None,
+)  # fmt: skip
+"""Stands for a launch record that there is none of."""
 
 
 def continue_command(program: Sequence[str], config: Path | None) -> Callable[..., int]:
@@ -51,8 +57,7 @@ def continue_command(program: Sequence[str], config: Path | None) -> Callable[..
         ),
     ]
     own = {"run": (run_argument, ...), "max_rounds": (rounds, None)}
-    shared = shared_options("workspace", "check", "agent_timeout", "deadline", "provider", "dry_run", "json", "config")
-    return as_command(run, {**own, **shared})
+    return as_command(run, {**own, **shared_options()})
 
 
 def _prepare(request: Request, settings: Settings) -> Prepared:
@@ -86,23 +91,48 @@ def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings
     workspace = given["workspace"]
     if workspace is None and receipt.workspace is not None and record is not None:
         workspace = Path(receipt.workspace)
+    earlier = record or _NOTHING
     return Request(
         target=target,
         args=args,
         workspace=workspace,
-        checks=tuple(given["check"] or (record.checks if record is not None else ())),
-        agent_timeout_seconds=given["agent_timeout"] or (record.agent_timeout_seconds if record else None),
-        deadline_seconds=given["deadline"] or (record.deadline_seconds if record else None),
-        max_total_agents=record.max_total_agents if record else None,
-        provider=given["provider"] or (record.provider if record is not None and not program else None),
-        program=program or (tuple(record.program) if record is not None and given["provider"] is None else ()),
+        checks=tuple(given["check"] or earlier.checks),
+        max_total_agents=earlier.max_total_agents,
+        **_caps(given, earlier),
+        **_agent(given, program, earlier),
+        share_workspace=given["share_workspace"] or earlier.share_workspace,
+        # Where the run before was isolated, its worktree is the workspace now, with what its agents left in it.
+        isolation=given["isolation"] or (earlier.isolation if given["workspace"] is not None else None),
         continues=receipt,
         protected=((path, "the receipt"),),
-        taken_over=frozenset(
-            f"{name}_seconds" for name in ("agent_timeout", "deadline") if record is not None and given[name] is None
-        ),
         notes=() if record is not None else _notes_without_record(given, receipt, lost),
     )
+
+
+def _caps(given: dict[str, Any], earlier: LaunchRecord) -> dict[str, Any]:
+    """What was typed now, else what was typed for the run before."""
+    caps = {
+        "agent_timeout_seconds": given["agent_timeout"],
+        "deadline_seconds": given["deadline"],
+        "max_extra_attempts": given["max_extra_attempts"],
+        "max_cost_usd": given["max_cost"],
+    }
+    taken_over = {name: getattr(earlier, name) for name, typed in caps.items() if typed is None}
+    return {**caps, **taken_over, "taken_over": frozenset(taken_over)}
+
+
+def _agent(given: dict[str, Any], program: tuple[str, ...], earlier: LaunchRecord) -> dict[str, Any]:
+    """The agent that was typed now, else the one of the run before with the variables and the model that it got."""
+    pass_env, model = tuple(given["pass_env"] or ()), given["model"]
+    if not program and given["provider"] in (None, earlier.provider):
+        pass_env = pass_env or tuple(earlier.pass_env)
+        model = model or earlier.model
+    return {
+        "provider": given["provider"] or (None if program else earlier.provider),
+        "program": program or (() if given["provider"] is not None else tuple(earlier.program)),
+        "pass_env": pass_env,
+        "model": model,
+    }
 
 
 def _notes_without_record(given: dict[str, Any], receipt: Receipt, lost: str | None) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from typing import Any
 
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
-from loopwarden.cli.preparation import refuse_unusable_provider
+from loopwarden.cli.provider_choice import refuse_unusable_provider
+from loopwarden.cli.provider_words import variables_of, what_is_asked
 from loopwarden.display import shown_line
 from loopwarden.failures import EXIT_FAILED, StartRefused
 from loopwarden.loops import Catalogue, find_loops
+from loopwarden.provider_settings import CommandSettings
 from loopwarden.run_folder import RunFolderError, make_private_folder
 from loopwarden.settings import Settings, load_settings
 from loopwarden.walls import Wall, probe_walls
@@ -127,16 +129,23 @@ def _settings_lines(settings: Settings) -> list[str]:
         f"  digest                     {settings.digest}",
         f"  state folder               {shown['stateFolder']}",
     ]
-    for name, provider in shown["providers"].items():
+    for name, provider in settings.providers.items():
         default = " (default)" if name == settings.default_provider else ""
-        variables = provider["env"] + provider["passEnv"]
+        kind = "" if isinstance(provider, CommandSettings) else f"{provider.type}: "
+        variables = variables_of(provider)
         environment = f"  environment: {', '.join(variables)}" if variables else ""
-        lines.append(f"  provider {name + default:<17} {' '.join(provider['argv'])}{environment}")
-    lines += [  # as they are written in the file
-        f"  {name:<26} {value:g}" if isinstance(value, float) else f"  {name:<26} {value}"
-        for name, value in asdict(settings.limits).items()
-    ]
+        lines.append(f"  provider {name + default:<17} {kind}{what_is_asked(provider)}{environment}")
+    if settings.default_provider is not None and settings.default_provider not in settings.providers:
+        lines.append(f"  provider {settings.default_provider + ' (default)':<17} known without settings")
+    lines += [f"  {name:<26} {_limit(value)}" for name, value in asdict(settings.limits).items()]
     return lines
+
+
+def _limit(value: float | None) -> str:
+    """A limit as it is written in the file."""
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _as_text(settings: Settings | None, catalogue: Catalogue, walls: list[Wall], problems: list[str]) -> str:

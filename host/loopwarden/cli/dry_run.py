@@ -7,15 +7,18 @@ import asyncio
 import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from loopwarden.cli.caps import deployment_limits
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, scratch_workspace
-from loopwarden.display import duration, plural, shown_line, shown_text
+from loopwarden.cli.provider_words import policy_words, what_is_asked
+from loopwarden.display import dollars, duration, plural, shown_line, shown_text
 from loopwarden.failures import EXIT_FAILED, MEANINGS
 from loopwarden.host import Host
+from loopwarden.policy import NO_POLICY
 from loopwarden.provider import AgentReply, AgentRequest, Provider, ProviderStartError
-from loopwarden.providers.command import CommandPlan, CommandProvider
+from loopwarden.providers.agent_program import CommandPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,13 @@ class _Found:
     plan: CommandPlan | None = None
     problem: str | None = None
     exit: int = 0
+
+
+@runtime_checkable
+class _Describing(Protocol):
+    """A provider that starts a program, and can say which without starting it."""
+
+    def describe(self, request: AgentRequest) -> CommandPlan: ...
 
 
 class _Recorder:
@@ -57,12 +67,13 @@ def dry_run(prepared: Prepared, output: Output) -> int:
 
 async def _first_request(prepared: Prepared) -> _Found:
     asked = asyncio.Event()
-    recorders = {name: _Recorder(provider, asked) for name, provider in prepared.providers.items()}
+    recorders = {name: _Recorder(provider, asked) for name, provider in prepared.chosen.providers.items()}
     settings = prepared.settings
     async with Host(
         providers=recorders,
-        limits=settings.limits,
-        default_provider=prepared.provider,
+        policies=prepared.chosen.policies,
+        limits=deployment_limits(prepared.request, settings),
+        default_provider=prepared.chosen.name,
         allow_weak_confinement=settings.allow_weak_confinement,
     ) as host:
         # Without the workspace: nothing will be done in it, so a run that holds it is not in the way.
@@ -84,8 +95,8 @@ async def _first_request(prepared: Prepared) -> _Found:
 
 def _with_plan(prepared: Prepared, found: _Found) -> _Found:
     """`found` with what would be started for its request."""
-    provider = prepared.providers[prepared.provider]
-    if found.request is None or not isinstance(provider, CommandProvider):
+    provider = prepared.chosen.providers[prepared.chosen.name]
+    if found.request is None or not isinstance(provider, _Describing):
         return found
     with ExitStack() as stack:
         folder = prepared.workspace or stack.enter_context(scratch_workspace())
@@ -102,8 +113,9 @@ def _describe(prepared: Prepared, found: _Found) -> dict[str, Any]:
         "loop": prepared.request.target.name,
         "scriptDigest": prepared.request.target.script.digest,
         "atMost": prepared.first_line,
-        "provider": prepared.provider,
+        "provider": prepared.chosen.name,
         "workspace": None if prepared.workspace is None else str(prepared.workspace),
+        "asks": None if prepared.chosen.given is None else what_is_asked(prepared.chosen.given),
         "argv": None if plan is None else list(plan.argv),
         "program": None if plan is None else plan.program,
         "environment": None if plan is None else list(plan.environment_names),
@@ -111,6 +123,7 @@ def _describe(prepared: Prepared, found: _Found) -> dict[str, Any]:
         "caps": {
             "maxTotalAgents": prepared.max_agents,
             "maxExtraAttempts": limits.max_extra_attempts,
+            "maxCostUsd": limits.max_cost_usd,
             "maxConcurrentAgents": limits.max_concurrent_agents,
             "agentTimeoutSeconds": limits.agent_timeout_seconds,
             "runDeadlineSeconds": limits.run_deadline_seconds,
@@ -123,9 +136,11 @@ def _describe(prepared: Prepared, found: _Found) -> dict[str, Any]:
 
 def _text(prepared: Prepared, shown: dict[str, Any]) -> str:
     limits = prepared.limits
+    policy = prepared.chosen.policies.get(prepared.chosen.name, NO_POLICY)
     rows: list[tuple[str, str | None]] = [
         ("loop", f"{shown['loop']}  {shown['scriptDigest']}"),
         ("provider", shown["provider"]),
+        ("asks", shown["asks"] if shown["argv"] is None else None),
         ("argv", None if shown["argv"] is None else shlex.join(shown["argv"])),
         ("program", shown["program"]),
         ("folder", shown["workspace"] or "an empty folder"),
@@ -135,6 +150,9 @@ def _text(prepared: Prepared, shown: dict[str, Any]) -> str:
             "; ".join(shlex.join(check) for check in shown["checks"]) or "none: a completion will not be verified",
         ),
         ("agents", f"at most {plural(prepared.max_agents, 'agent')}, {limits.max_concurrent_agents} at once"),
+        ("policy", None if policy == NO_POLICY else policy_words(policy)),
+        ("cost", "no cap" if limits.max_cost_usd is None else f"at most {dollars(limits.max_cost_usd)}"),
+        ("isolation", prepared.request.isolation),
         ("agent time", f"at most {duration(limits.agent_timeout_seconds)} each"),
         ("run time", f"at most {duration(limits.run_deadline_seconds)}"),
     ]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from loopwarden.cli import values
-from loopwarden.cli.preparation import Request, Target
+from loopwarden.cli.request import Request, Target
 from loopwarden.failures import ArgsInvalid, StartRefused
 from loopwarden_engine.plain import JsonObject
 
@@ -24,7 +24,7 @@ PLAIN_HELP: Final = "Run a script of your own."
 PROGRAM_HELP: Final = (
     "The agent is a provider of the settings, or any program: -- PROGRAM ARG... takes a prompt on its standard input "
     "and prints a report. Whole arguments can be {workspace}, {schema} or {schema_file}. The arguments are kept in the "
-    "folder of the run: give secrets by environment variables, in pass_env of a provider."
+    "folder of the run: give secrets by environment variables, named by --pass-env or in pass_env of a provider."
 )
 
 
@@ -71,7 +71,70 @@ _SHARED: Final[Mapping[str, tuple[Any, Any]]] = {
         None,
     ),
     "provider": (
-        Annotated[str | None, _option("--provider", metavar="NAME", help="A provider of the settings.")],
+        Annotated[
+            str | None,
+            _option(
+                "--provider",
+                metavar="NAME",
+                help="A provider of the settings, or claude, codex, opencode, qwen, gemini.",
+            ),
+        ],
+        None,
+    ),
+    "pass_env": (
+        Annotated[
+            list[str] | None,
+            _option(
+                "--pass-env",
+                parser=values.variable,
+                metavar="NAME",
+                help="A variable of yours that the agents get too; may be repeated.",
+            ),
+        ],
+        None,
+    ),
+    "model": (
+        Annotated[str | None, _option("--model", metavar="NAME", help="The model of an agent program or endpoint.")],
+        None,
+    ),
+    "max_extra_attempts": (
+        Annotated[
+            int | None,
+            _option(
+                "--max-extra-attempts",
+                parser=values.count,
+                metavar="N",
+                help="Repeats that the provider's policy may ask for, in the whole run; 0.",
+            ),
+        ],
+        None,
+    ),
+    "max_cost": (
+        Annotated[
+            float | None,
+            _option(
+                "--max-cost",
+                parser=values.amount,
+                metavar="USD",
+                help="Money that the agents may use, such as 5; no cap.",
+            ),
+        ],
+        None,
+    ),
+    "share_workspace": (
+        Annotated[bool, _option("--share-workspace", help="Run even while another run works in the workspace.")],
+        False,
+    ),
+    "isolation": (
+        Annotated[
+            Any,
+            _option(
+                "--isolation",
+                parser=values.isolation,
+                metavar="worktree",
+                help="Agents work in a git worktree and branch of their own, which are kept.",
+            ),
+        ],
         None,
     ),
     "dry_run": (
@@ -116,8 +179,8 @@ _PLAIN: Final[Mapping[str, tuple[Any, Any]]] = {
 
 
 def shared_options(*names: str) -> dict[str, tuple[Any, Any]]:
-    """The annotations and defaults of options that several commands have."""
-    return {name: _SHARED[name] for name in names}
+    """The annotations and defaults of options that several commands have: these, or all of them."""
+    return {name: _SHARED[name] for name in names or _SHARED}
 
 
 def loop_command(
@@ -143,8 +206,14 @@ def loop_command(
             agent_timeout_seconds=given["agent_timeout"],
             deadline_seconds=given["deadline"],
             max_total_agents=total,
+            max_extra_attempts=given["max_extra_attempts"],
+            max_cost_usd=given["max_cost"],
             provider=given["provider"],
             program=tuple(program),
+            pass_env=tuple(given["pass_env"] or ()),
+            model=given["model"],
+            share_workspace=given["share_workspace"],
+            isolation=given["isolation"],
         )
         try:
             return action(request, RunOptions(dry_run=given["dry_run"], json=given["json"]))

@@ -3,67 +3,23 @@
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from loopwarden.checks import WHAT as CHECK_PROGRAM
 from loopwarden.checks import Check
-from loopwarden.display import duration, plural, shown_line
+from loopwarden.cli.caps import deployment_limits, find_overrides, first_line
+from loopwarden.cli.provider_choice import NO_PROVIDER, Chosen, choose_providers, refuse_unmet_policy
+from loopwarden.cli.request import Request
+from loopwarden.display import plural, shown_line
 from loopwarden.failures import InvalidRequest
 from loopwarden.launch_record import LaunchRecord
 from loopwarden.limits import LimitOverrides, Limits
-from loopwarden.provider import AgentReply, AgentRequest, Capabilities, Provider, ProviderStartError
-from loopwarden.providers.command import CommandProvider
 from loopwarden.providers.program import ProgramNotStarted, absolute_name, allowed_environment, find_program
-from loopwarden.receipt import Receipt
-from loopwarden.script import Script
-from loopwarden.settings import COMMAND_LINE_PROVIDER, ProviderSettings, Settings
+from loopwarden.settings import Settings
 from loopwarden.workspace import lies_inside, refuse_inside, resolve_workspace
-from loopwarden_engine.plain import JsonObject
-
-USUAL_DEADLINE_SECONDS: Final = 8 * 3600.0
-"""What a run from the command line may take unless the settings or `--deadline` say otherwise."""
-
-_NO_PROVIDER: Final = "none"
-_HOW_TO_NAME_A_PROGRAM: Final = (
-    "give the program of the agent after --, such as `-- claude -p`, or set up a provider in loopwarden.toml"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is to be run."""
-
-    name: str
-    script: Script[Any, Any]
-    file: Path | None
-    """The file of a script of one's own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a person asked for, as typed values."""
-
-    target: Target
-    args: JsonObject
-    workspace: Path | None
-    """None: the current folder; an empty one when the script itself lies in the current folder."""
-    checks: tuple[str, ...] = ()
-    agent_timeout_seconds: float | None = None
-    deadline_seconds: float | None = None
-    max_total_agents: int | None = None
-    provider: str | None = None
-    program: tuple[str, ...] = ()
-    continues: Receipt | None = None
-    protected: tuple[tuple[Path, str], ...] = ()
-    """More files that must not lie in the workspace, each with a phrase for it."""
-    taken_over: frozenset[str] = frozenset()
-    """The fields above that nobody typed: they come from the run that is continued."""
-    notes: tuple[str, ...] = ()
-    """What a person should know before the run, each fit to be shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +30,7 @@ class Prepared:
     settings: Settings
     workspace: Path | None
     """None: agents get an empty folder of their own, see `scratch_workspace`."""
-    providers: Mapping[str, Provider]
-    provider: str
+    chosen: Chosen
     checks: tuple[Check, ...]
     overrides: LimitOverrides
     limits: Limits
@@ -92,12 +47,18 @@ class Prepared:
         return LaunchRecord(
             loop=None if request.target.file is not None else request.target.name,
             script_file=None if request.target.file is None else os.path.abspath(request.target.file),
-            provider=None if request.program or self.provider == _NO_PROVIDER else self.provider,
+            provider=None if request.program or self.chosen.name == NO_PROVIDER else self.chosen.name,
             program=[*map(absolute_name, program), *arguments],
             checks=[shlex.join(check.argv) for check in self.checks],
             agent_timeout_seconds=request.agent_timeout_seconds,
             deadline_seconds=request.deadline_seconds,
             max_total_agents=request.max_total_agents,
+            max_extra_attempts=request.max_extra_attempts,
+            max_cost_usd=request.max_cost_usd,
+            pass_env=list(request.pass_env),
+            model=request.model,
+            share_workspace=request.share_workspace,
+            isolation=request.isolation,
         )
 
 
@@ -106,36 +67,39 @@ def prepare(request: Request, settings: Settings) -> Prepared:
     workspace, notes = _workspace(request)
     if workspace is not None:
         _refuse_ours_inside(workspace, request, settings)
-    providers, provider = _providers(request, settings)
-    _refuse_missing_program(providers[provider], settings.providers.get(provider))
-    overrides = _overrides(request, settings)
-    limits = settings.limits.lowered(overrides)
+    chosen = choose_providers(request, settings)
+    overrides = find_overrides(request, settings)
+    limits = deployment_limits(request, settings).lowered(overrides)
+    refuse_unmet_policy(chosen, limits)
     checks = tuple(_check(text) for text in request.checks)
     for check in checks:
         _refuse_missing_check(check, workspace)
+    max_agents = _max_agents(request, limits)
+    return Prepared(
+        request=request,
+        settings=settings,
+        workspace=workspace,
+        chosen=chosen,
+        checks=checks,
+        overrides=overrides,
+        limits=limits,
+        max_agents=max_agents,
+        first_line=first_line(request.target.name, max_agents, limits),
+        notes=request.notes + notes + chosen.notes + _program_note(chosen, workspace) + _check_notes(checks, workspace),
+    )
+
+
+def _max_agents(request: Request, limits: Limits) -> int:
+    """How many agents the run can start. Raises a subclass of `StartRefused`."""
     contract = request.target.script.contract
-    args = contract.decode_args(request.args)
-    of_loop = contract.max_total_agents(args)
+    of_loop = contract.max_total_agents(contract.decode_args(request.args))
     if of_loop is not None and of_loop > limits.max_total_agents:
         raise InvalidRequest(
             f"this run could start {plural(of_loop, 'agent')}, above the ceiling of this deployment, "
             f"{limits.max_total_agents} (max_total_agents); ask for fewer rounds, or have the operator raise it",
             details={"limit": "max_total_agents", "asked": of_loop, "ceiling": limits.max_total_agents},
         )
-    max_agents = limits.max_total_agents if of_loop is None else of_loop
-    return Prepared(
-        request=request,
-        settings=settings,
-        workspace=workspace,
-        providers=providers,
-        provider=provider,
-        checks=checks,
-        overrides=overrides,
-        limits=limits,
-        max_agents=max_agents,
-        first_line=_first_line(request.target.name, max_agents, limits),
-        notes=request.notes + notes + _program_note(providers[provider], workspace) + _check_notes(checks, workspace),
-    )
+    return limits.max_total_agents if of_loop is None else of_loop
 
 
 @contextmanager
@@ -151,13 +115,6 @@ def scratch_workspace() -> Iterator[Path]:
     finally:
         with suppress(OSError):
             folder.rmdir()
-
-
-def _first_line(name: str, max_agents: int, limits: Limits) -> str:
-    repeats = f" (and {plural(limits.max_extra_attempts, 'repeat')})" if limits.max_extra_attempts else ""
-    return (
-        f"{name}: at most {plural(max_agents, 'agent')}{repeats}, {duration(limits.run_deadline_seconds)}, no cost cap"
-    )
 
 
 def _workspace(request: Request) -> tuple[Path | None, tuple[str, ...]]:
@@ -185,77 +142,8 @@ def _refuse_ours_inside(workspace: Path, request: Request, settings: Settings) -
         refuse_inside(workspace, path, what)
 
 
-class _NoProvider:
-    """Stands in when a script of one's own is run without any agent program: it may do without."""
-
-    capabilities = Capabilities(structured_output=True, fresh_context=True)
-
-    async def reply(self, request: AgentRequest) -> AgentReply:  # noqa: ARG002 -- the shape of a provider
-        raise ProviderStartError(f"no agent can be started: {_HOW_TO_NAME_A_PROGRAM}")
-
-
-def _providers(request: Request, settings: Settings) -> tuple[dict[str, Provider], str]:
-    providers: dict[str, Provider] = {name: _command(name, given) for name, given in settings.providers.items()}
-    if request.program:
-        if request.provider is not None:
-            raise InvalidRequest("--provider and a program after -- were both given; give one of them")
-        providers[COMMAND_LINE_PROVIDER] = _program(request.program)
-        return providers, COMMAND_LINE_PROVIDER
-    name = request.provider if request.provider is not None else settings.default_provider
-    if name is not None:
-        if name not in providers:
-            known = ", ".join(sorted(providers)) or "none"
-            raise InvalidRequest(f"there is no provider {name[:100]!r}; the settings have: {known}")
-        return providers, name
-    if providers:
-        known = ", ".join(sorted(providers))
-        raise InvalidRequest(
-            f"choose a provider by --provider NAME ({known}), or set default_provider in loopwarden.toml"
-        )
-    if request.target.file is None:
-        raise InvalidRequest(f"there is no agent to start; {_HOW_TO_NAME_A_PROGRAM}")
-    return {_NO_PROVIDER: _NoProvider()}, _NO_PROVIDER
-
-
-def _command(name: str, given: ProviderSettings) -> CommandProvider:
-    try:
-        return CommandProvider(given.argv, env=given.env, pass_env=given.pass_env)
-    except ValueError as error:
-        raise InvalidRequest(f"the provider {name} of the settings cannot be used: {error}") from None
-
-
-def _program(program: tuple[str, ...]) -> CommandProvider:
-    for argument in program:
-        try:
-            argument.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InvalidRequest("an argument after -- is not UTF-8 text") from None
-    try:
-        return CommandProvider(program)
-    except ValueError as error:
-        raise InvalidRequest(f"the program after -- cannot be used: {error}") from None
-
-
-def refuse_unusable_provider(name: str, settings: Settings) -> None:
-    """Refuse a provider of the settings whose program cannot be started. Raises `InvalidRequest`."""
-    given = settings.providers[name]
-    _refuse_missing_program(_command(name, given), given)
-
-
-def _refuse_missing_program(provider: Provider, given: ProviderSettings | None) -> None:
-    """A program that is not there is said before anything starts."""
-    if not isinstance(provider, CommandProvider):
-        return
-    pass_env, env = (given.pass_env, given.env) if given is not None else ([], {})
-    search_path = allowed_environment(os.environ, pass_env, env)["PATH"]
-    try:
-        find_program(provider.argv[0], search_path, "agent program")
-    except ProgramNotStarted as error:
-        raise InvalidRequest(str(error)) from None
-
-
-def _program_note(provider: Provider, workspace: Path | None) -> tuple[str, ...]:
-    if isinstance(provider, CommandProvider) and _is_in_workspace(provider.argv[0], workspace):
+def _program_note(chosen: Chosen, workspace: Path | None) -> tuple[str, ...]:
+    if chosen.program is not None and _is_in_workspace(chosen.program, workspace):
         return ("the agent program lies in the workspace, so agents can change it between rounds",)
     return ()
 
@@ -290,33 +178,3 @@ def _check(text: str) -> Check:
         raise InvalidRequest("--check is not UTF-8 text") from None
     except ValueError as error:
         raise InvalidRequest(f"--check {text[:200]!r} cannot be used: {error}") from None
-
-
-def _overrides(request: Request, settings: Settings) -> LimitOverrides:
-    limits = settings.limits
-    deadline = request.deadline_seconds
-    if deadline is None and "run_deadline_seconds" not in settings.limits_given:
-        deadline = min(USUAL_DEADLINE_SECONDS, limits.run_deadline_seconds)
-    for option, name, ceiling in (
-        ("--deadline", "deadline_seconds", limits.run_deadline_seconds),
-        ("--agent-timeout", "agent_timeout_seconds", limits.agent_timeout_seconds),
-    ):
-        _refuse_above(option, getattr(request, name), ceiling, is_taken_over=name in request.taken_over)
-    total = request.max_total_agents
-    if total is not None and total > limits.max_total_agents:
-        raise InvalidRequest(
-            f"--max-total-agents {total} is above the ceiling of this deployment, {limits.max_total_agents}; "
-            f"ask for at most {limits.max_total_agents}"
-        )
-    return LimitOverrides(
-        max_total_agents=total, agent_timeout_seconds=request.agent_timeout_seconds, run_deadline_seconds=deadline
-    )
-
-
-def _refuse_above(option: str, asked: float | None, ceiling: float, *, is_taken_over: bool) -> None:
-    if asked is None or asked <= ceiling:
-        return
-    above = f"{duration(asked)}, above the ceiling of this deployment, {duration(ceiling)}"
-    if is_taken_over:
-        raise InvalidRequest(f"the run that is continued had {option} {above}; give {option} with at most that")
-    raise InvalidRequest(f"{option} is {above}; ask for at most that")

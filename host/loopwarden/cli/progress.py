@@ -3,7 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, TextIO, assert_never, cast
+from typing import IO, Final, TextIO, assert_never, cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -25,6 +25,8 @@ from loopwarden.events import (
 )
 
 _MAX_CHARS = 300
+QUIET_SECONDS: Final = 300.0
+"""A log gets what an agent does so often at most: enough to see in the morning that it was at work all night."""
 _STYLES = {AgentOutcome.COMPLETED: "green", AgentOutcome.FAILED: "red", AgentOutcome.CANCELLED: "yellow"}
 
 
@@ -72,6 +74,8 @@ class ProgressView:
         )
         self._tasks: dict[int, TaskID] = {}
         self._labels: dict[int, str] = {}
+        self._said_at: dict[int, float] = {}
+        """Unix time of the last line about an agent, for a stream that is no terminal."""
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -102,10 +106,8 @@ class ProgressView:
                 self._line(f"   item {event.index} of {event.combinator} was lost{place}: {message}", "red")
             case AgentStarted():
                 self._started(event)
-            case AgentProgress(seq=seq, message=message):
-                if seq in self._tasks:
-                    text = f"#{seq} {self._labels[seq]}: {shown_line(message, 100)}"
-                    self._bars.update(self._tasks[seq], description=text)
+            case AgentProgress():
+                self._progressed(event)
             case AgentEnded():
                 self._ended(event)
             case _:
@@ -117,7 +119,21 @@ class ProgressView:
         if self._console.is_terminal:
             self._tasks[event.seq] = self._bars.add_task(f"#{event.seq} {label}", total=None)
         else:
+            self._said_at[event.seq] = event.at
             self._line(f"#{event.seq} {label} started")
+
+    def _progressed(self, event: AgentProgress) -> None:
+        label = self._labels.get(event.seq)
+        if label is None:
+            return
+        if event.seq in self._tasks:
+            text = f"#{event.seq} {label}: {shown_line(event.message, 100)}"
+            self._bars.update(self._tasks[event.seq], description=text)
+            if event.is_policy:  # it would be overwritten by what the agent does next
+                self._line(f"#{event.seq} {label}: {shown_line(event.message, _MAX_CHARS)}", "yellow")
+        elif event.is_policy or event.at - self._said_at[event.seq] >= QUIET_SECONDS:
+            self._said_at[event.seq] = event.at
+            self._line(f"#{event.seq} {label}: {shown_line(event.message, _MAX_CHARS)}")
 
     def _ended(self, event: AgentEnded) -> None:
         task = self._tasks.pop(event.seq, None)
@@ -126,8 +142,11 @@ class ProgressView:
             self._bars.refresh()
         reason = f": {shown_line(event.reason, _MAX_CHARS)}" if event.reason else ""
         label = self._labels.pop(event.seq, "")
+        self._said_at.pop(event.seq, None)
+        attempts = f" and {event.attempts} attempts" if event.attempts > 1 else ""
+        kind = f" ({event.failure_class.value})" if event.failure_class is not None else ""
         self._line(
-            f"#{event.seq} {label} {event.outcome.value} after {duration(event.seconds)}{reason}",
+            f"#{event.seq} {label} {event.outcome.value} after {duration(event.seconds)}{attempts}{kind}{reason}",
             _STYLES[event.outcome],
         )
 

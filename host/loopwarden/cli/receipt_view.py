@@ -4,8 +4,9 @@ import shlex
 from datetime import datetime
 from pathlib import Path
 
-from loopwarden.display import duration, plural, shown_json, shown_line, shown_text
-from loopwarden.receipt import AgentRecord, CheckRecord, Receipt
+from loopwarden.cli.provider_words import usage_words
+from loopwarden.display import dollars, duration, plural, shown_json, shown_line, shown_text
+from loopwarden.receipt import AgentRecord, AttemptRecord, CheckRecord, Receipt
 from loopwarden.run_folder import ERRORS, OUTPUT, PROMPT, is_live
 
 _TIMES = (
@@ -13,6 +14,12 @@ _TIMES = (
     ("for an agent", "agentTimeoutSeconds"),
     ("for a check", "checkTimeoutSeconds"),
 )
+_KINDS = {
+    "first": "as the script asked",
+    "retry": "again by the policy",
+    "wait": "again after the rate limit",
+    "fallback": "in place of the other",
+}
 _ARGUMENT_CHARS = 300
 _LABEL_CHARS = 60
 _REASON_CHARS = 400
@@ -67,10 +74,12 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
         *(("argument", f"{name}: {_argument(value)}") for name, value in receipt.args.items()),
         ("continues", receipt.continues),
         ("workspace", receipt.workspace),
+        *_worktree(receipt),
         ("provider", receipt.provider),
         ("started", _moment(receipt.started_at)),
         ("took", None if receipt.ended_at is None else duration(max(0.0, receipt.ended_at - receipt.started_at))),
         ("agents", f"{plural(receipt.agents_started, 'agent')} started, at most {cap:,}{repeats}" if cap else None),
+        ("used", _used(receipt)),
         ("limits", _limits(receipt)),
         ("decided by", receipt.decided_by),
         ("walls", _walls(receipt)),
@@ -80,6 +89,26 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
     return [f"  {name:<12} {shown_line(value)}" for name, value in rows if value is not None]
 
 
+def _worktree(receipt: Receipt) -> list[tuple[str, str]]:
+    made = receipt.worktree
+    if made is None:
+        return []
+    return [
+        ("worktree", made.path),
+        ("branch", f"{made.branch}, from commit {made.commit[:12]} of {made.repository}; both are kept"),
+        *(("note", note) for note in made.notes),
+    ]
+
+
+def _used(receipt: Receipt) -> str | None:
+    """Tokens and money of all agents. What nobody measured is said, so that a sum is not taken for the whole."""
+    known = usage_words(receipt.usage)
+    unknown = receipt.attempts_of_unknown_cost
+    if known is None or not unknown:
+        return known
+    return f"{known}; without the cost of {plural(unknown, 'attempt')}, which is not known"
+
+
 def _argument(value: object) -> str:
     text = value if isinstance(value, str) else shown_json(value, indent=None)
     return shown_line(text, _ARGUMENT_CHARS)
@@ -87,7 +116,9 @@ def _argument(value: object) -> str:
 
 def _limits(receipt: Receipt) -> str | None:
     shown = [(name, receipt.limits.get(key)) for name, key in _TIMES]
-    return ", ".join(f"{duration(seconds)} {name}" for name, seconds in shown if seconds) or None
+    limits = [f"{duration(seconds)} {name}" for name, seconds in shown if seconds]
+    cost = receipt.limits.get("maxCostUsd")
+    return ", ".join([*limits, *([f"{dollars(cost)} in all"] if cost else [])]) or None
 
 
 def _walls(receipt: Receipt) -> str:
@@ -100,6 +131,7 @@ def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
     lines = [""] if receipt.agents else []
     for agent in receipt.agents:
         lines.append(f"  {agent_line(agent)}")
+        lines += [f"       {line}" for line in _asks(agent)]
         lines += [f"       {shown_line(note, _REASON_CHARS)}" for note in agent.notes]
         if paths and folder is not None and agent.folder is not None:
             lines += [f"       {path}" for path in agent_files(folder, agent)]
@@ -109,8 +141,35 @@ def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
 def agent_line(agent: AgentRecord) -> str:
     """One agent on one line."""
     took = "" if agent.seconds is None else f" after {duration(agent.seconds)}"
+    kind = f" ({shown_line(agent.failure_class)})" if agent.failure_class else ""
     reason = f": {shown_line(agent.reason, _REASON_CHARS)}" if agent.reason else ""
-    return f"#{agent.seq:<3} {shown_line(agent.label, _LABEL_CHARS)}  {agent.outcome or 'running'}{took}{reason}"
+    return f"#{agent.seq:<3} {shown_line(agent.label, _LABEL_CHARS)}  {agent.outcome or 'running'}{took}{kind}{reason}"
+
+
+def _asks(agent: AgentRecord) -> list[str]:
+    """The attempts of one agent. A single one has its ending in the line of the agent already."""
+    if len(agent.asks) == 1:
+        return _evidence_and_usage(agent.asks[0])
+    lines = []
+    for ask in agent.asks:
+        paused = f" after waiting {duration(ask.paused_seconds)}" if ask.paused_seconds else ""
+        took = "" if ask.seconds is None else f" after {duration(ask.seconds)}"
+        kind = f" ({shown_line(ask.failure_class)})" if ask.failure_class else ""
+        reason = f": {shown_line(ask.reason, _REASON_CHARS)}" if ask.reason else ""
+        lines.append(
+            f"attempt {ask.number}, {shown_line(ask.provider, _LABEL_CHARS)}, {_KINDS[ask.kind]}{paused}: "
+            f"{ask.outcome or 'running'}{took}{kind}{reason}"
+        )
+        lines += [f"  {line}" for line in _evidence_and_usage(ask)]
+    return lines
+
+
+def _evidence_and_usage(ask: AttemptRecord) -> list[str]:
+    used = usage_words(ask.usage)
+    return [
+        *([f"evidence: {shown_line(ask.evidence, _REASON_CHARS)}"] if ask.evidence else []),
+        *([f"used {used}"] if used else []),
+    ]
 
 
 def agent_files(folder: Path, agent: AgentRecord) -> list[Path]:

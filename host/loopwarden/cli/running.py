@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loopwarden.cli.caps import deployment_limits
 from loopwarden.cli.exits import exit_code
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, scratch_workspace
@@ -60,7 +61,7 @@ def run_and_report(prepared: Prepared, output: Output) -> int:
 async def run_to_end(prepared: Prepared, output: Output) -> Ended:
     """Run to the end, with progress on the error stream. Raises a subclass of `StartRefused`."""
     interruption = Interruption()
-    hasty = {name: _Interruptible(provider) for name, provider in prepared.providers.items()}
+    hasty = {name: _Interruptible(provider) for name, provider in prepared.chosen.providers.items()}
     output.say(prepared.first_line)
     for note in prepared.notes:
         output.say(f"note: {note}")
@@ -94,8 +95,9 @@ def _host(prepared: Prepared, providers: "dict[str, _Interruptible]") -> Host:
     settings = prepared.settings
     return Host(
         providers=providers,
-        limits=settings.limits,
-        default_provider=prepared.provider,
+        policies=prepared.chosen.policies,
+        limits=deployment_limits(prepared.request, settings),
+        default_provider=prepared.chosen.name,
         state_folder=settings.state_folder,
         settings_digest=settings.digest,
         allow_weak_confinement=settings.allow_weak_confinement,
@@ -110,6 +112,8 @@ async def _start(host: Host, prepared: Prepared, workspace: Path) -> Run[Any]:
         workspace=workspace,
         checks=prepared.checks,
         continues=request.continues,
+        share_workspace=request.share_workspace,
+        isolation=request.isolation,
         **prepared.overrides,
     )
 
@@ -123,6 +127,11 @@ async def _watch(run: Run[Any], prepared: Prepared, output: Output) -> Outcome[A
             write_launch_record(folder, prepared.record)
         except RunFolderError as error:
             output.say(f"note: {shown_line(str(error))}")
+    worktree = run.receipt().worktree
+    if worktree is not None:
+        output.say(shown_line(f"agents work in {worktree.path}, on the branch {worktree.branch}"))
+        for note in worktree.notes:
+            output.say(f"note: {shown_line(note)}")
     view = ProgressView(output)
     with view.drawing():
         await view.follow(run.events())

@@ -19,6 +19,7 @@ MAX_TEXT_BYTES: Final = 16 * 1024 * 1024
 _MOST_DIGITS: Final = 17
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _TIME: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -39,6 +40,38 @@ def positive_number(text: str) -> int:
     if number < 1:
         raise typer.BadParameter(f"{number} is too small; it must be at least 1")
     return number
+
+
+def count(text: str) -> int:
+    """A whole number, zero included."""
+    number = whole_number(text)
+    if number < 0:
+        raise typer.BadParameter(f"{number} is too small; it must be at least 0")
+    return number
+
+
+def amount(text: str) -> float:
+    """An amount of US dollars above zero: `5`, `2.50`."""
+    number = real_number(text)
+    if number <= 0:
+        raise typer.BadParameter(f"{text[:80]!r} is no amount to stay within; write US dollars such as 5 or 2.50")
+    return number
+
+
+def variable(text: str) -> str:
+    """The name of an environment variable. Its value is never typed: command lines are seen by others, and kept."""
+    if "=" in text:
+        raise typer.BadParameter("give the name of a variable alone; its value is taken from your environment")
+    if _VARIABLE.fullmatch(text) is None:
+        raise typer.BadParameter(f"{text[:80]!r} cannot name an environment variable")
+    return text
+
+
+def isolation(text: str) -> str:
+    """`worktree`, the only one."""
+    if text != "worktree":
+        raise typer.BadParameter(f"{text[:80]!r} is no kind of isolation; there is worktree")
+    return text
 
 
 def real_number(text: str) -> float:

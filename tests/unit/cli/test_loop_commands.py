@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from typer.main import get_command
 
 from loopwarden.cli.loop_commands import RunOptions, loop_command
-from loopwarden.cli.preparation import Request, Target
+from loopwarden.cli.request import Request, Target
 from loopwarden.contract import PlainContract
 from loopwarden.failures import ArgsInvalid
 from loopwarden.script import Script
@@ -97,3 +97,16 @@ def test_a_missing_or_malformed_option_is_a_usage_error(argv: tuple[str, ...]) -
 def test_a_contract_that_names_its_argument_is_quoted_in_words_of_the_option() -> None:
     with pytest.raises(ArgsInvalid, match=r"^--deep-levels must be at least 1$"):
         parse("--topic", "x", fails=ArgsInvalid("deepLevels must be at least 1"))
+
+
+def test_what_is_said_about_the_agent_and_its_caps_is_in_the_request() -> None:
+    request, _ = parse(
+        "--topic", "x", "--provider", "claude", "--pass-env", "A_KEY", "--pass-env", "B_KEY", "--model", "m",
+        "--max-extra-attempts", "0", "--max-cost", "2.50", "--share-workspace", "--isolation", "worktree",
+    )  # fmt: skip
+    assert (request.provider, request.pass_env, request.model) == ("claude", ("A_KEY", "B_KEY"), "m")
+    assert (request.max_extra_attempts, request.max_cost_usd) == (0, 2.5)
+    assert (request.share_workspace, request.isolation) == (True, "worktree")
+    plain, _ = parse("--topic", "x")
+    assert (plain.pass_env, plain.max_extra_attempts, plain.max_cost_usd) == ((), None, None)
+    assert (plain.share_workspace, plain.isolation) == (False, None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopwarden.cli.output import Output
-from loopwarden.cli.progress import ProgressView
+from loopwarden.cli.progress import QUIET_SECONDS, ProgressView
 from loopwarden.contract import AgentOutcome
 from loopwarden.events import (
     AgentEnded,
@@ -21,6 +21,7 @@ from loopwarden.events import (
     RunEnded,
     RunStarted,
 )
+from loopwarden.failure_class import FailureClass
 
 COMMON: dict[str, Any] = {"number": 1, "run_id": "r", "at": 0.0}
 
@@ -49,6 +50,47 @@ def test_every_kind_of_event_is_a_line_or_silent(capsys: pytest.CaptureFixture[s
         "#1 round\\u000a1 started",
         "#1 round\\u000a1 failed after 2 s: exit 3\\u000d",
     ]
+
+
+def at(moment: float, message: str, *, is_policy: bool = False) -> AgentProgress:
+    return AgentProgress(number=1, run_id="r", at=moment, seq=1, message=message, is_policy=is_policy)
+
+
+def test_a_log_gets_ordinary_progress_now_and_then_and_what_a_policy_does_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = ProgressView(Output())
+    view.show(AgentStarted(**COMMON, seq=1, label="round 1", phase=None, provider="p"))
+    for event in (
+        at(1, "reads a.py"),
+        at(QUIET_SECONDS - 1, "reads b.py"),
+        at(QUIET_SECONDS, "reads c.py\x1b[2J"),
+        at(QUIET_SECONDS + 1, "waiting until I know more"),
+        at(QUIET_SECONDS + 2, "attempt 1 of p failed (rateLimited): too many", is_policy=True),
+        at(QUIET_SECONDS + 2, "waiting until 14:27, 2 h 10 min left", is_policy=True),
+        at(QUIET_SECONDS + 3, "reads e.py"),
+        AgentProgress(number=1, run_id="r", at=9999.0, seq=7, message="nobody knows this agent"),
+    ):
+        view.show(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "#1 round 1 started",
+        "#1 round 1: reads c.py\\u001b[2J",
+        "#1 round 1: attempt 1 of p failed (rateLimited): too many",
+        "#1 round 1: waiting until 14:27, 2 h 10 min left",
+    ]
+
+
+def test_an_end_says_the_class_of_the_failure_and_how_often_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    view = ProgressView(Output())
+    view.show(AgentStarted(**COMMON, seq=1, label="round 1", phase=None, provider="p"))
+    view.show(
+        AgentEnded(
+            **COMMON, seq=1, outcome=AgentOutcome.FAILED, reason="too many", seconds=2.0,
+            failure_class=FailureClass.RATE_LIMITED, attempts=3,
+        )
+    )  # fmt: skip
+    wanted = "#1 round 1 failed after 2 s and 3 attempts (rateLimited): too many"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
 
 
 class _ClosedTerminal(io.StringIO):
@@ -81,3 +123,15 @@ def test_a_terminal_that_is_closed_ends_neither_the_view_nor_the_run(monkeypatch
         view.show(Log(**COMMON, message="unseen"))
     assert "seen" in terminal.getvalue()
     assert "unseen" not in terminal.getvalue()
+
+
+def test_a_terminal_keeps_the_line_of_a_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _ClosedTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    view = ProgressView(Output())
+    with view.drawing():
+        view.show(AgentStarted(**COMMON, seq=1, label="round 1", phase=None, provider="p"))
+        view.show(at(1, "attempt 1 of p failed (overloaded): busy", is_policy=True))
+    # With a line end: what is drawn anew for a live line has none.
+    assert "#1 round 1: attempt 1 of p failed (overloaded): busy\x1b[0m\n" in terminal.getvalue()

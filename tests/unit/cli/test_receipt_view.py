@@ -8,7 +8,15 @@ import pytest
 
 from loopwarden.cli.exits import exit_code
 from loopwarden.cli.receipt_view import agent_files, receipt_text, verdict
-from loopwarden.receipt import AgentRecord, CheckRecord, FailureRecord, Receipt
+from loopwarden.receipt import (
+    AgentRecord,
+    AttemptRecord,
+    CheckRecord,
+    FailureRecord,
+    Receipt,
+    UsageRecord,
+    WorktreeRecord,
+)
 
 PASSED = CheckRecord(argv=["make", "test it"], exit=0, problem=None, seconds=1.0, output_tail="fine")
 FAILED = CheckRecord(argv=["make"], exit=2, problem=None, seconds=1.0, output_tail="1 failed\x1b[2J\n")
@@ -74,6 +82,63 @@ def test_the_text_shows_every_part_and_no_control_character(tmp_path: Path) -> N
     ):  # fmt: skip
         assert part in text
     assert not set(text) & set("\x1b\x07\u202e")
+
+
+def asked(number: int, **more: Any) -> AttemptRecord:
+    given: dict[str, Any] = {
+        "number": number, "provider": "p", "kind": "first", "paused_seconds": 0.0, "seconds": 2.0,
+        "outcome": "completed", "failure_class": None, "reason": None, "evidence": None, "usage": None,
+    }  # fmt: skip
+    return AttemptRecord(**{**given, **more})
+
+
+USED = UsageRecord(input_tokens=12345, cached_input_tokens=10000, output_tokens=1, cost_usd=0.0123)
+FAILED_ASK = {"outcome": "failed", "failure_class": "overloaded", "reason": "it is busy", "evidence": "529\x1b"}
+
+
+def test_every_attempt_of_an_agent_is_shown_with_class_evidence_and_usage() -> None:
+    asks = [
+        asked(1, **FAILED_ASK, usage=USED),
+        asked(2, kind="retry", paused_seconds=30.0, **FAILED_ASK),
+        asked(3, kind="fallback", provider="q\x1b"),
+    ]
+    text = receipt_text(a_receipt(agents=[AGENT.model_copy(update={"asks": asks, "attempts": 3})]), None)
+    for line in (
+        "       attempt 1, p, as the script asked: failed after 2 s (overloaded): it is busy",
+        "         evidence: 529\\u001b",
+        "         used 12,345 tokens read (10,000 of them from a cache), 1 token written, $0.0123",
+        "       attempt 2, p, again by the policy after waiting 30 s: failed after 2 s (overloaded): it is busy",
+        "       attempt 3, q\\u001b, in place of the other: completed after 2 s",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_single_attempt_stands_in_the_line_of_its_agent() -> None:
+    agent = AGENT.model_copy(update={"asks": [asked(1, **FAILED_ASK)], "failure_class": "overloaded"})
+    text = receipt_text(a_receipt(agents=[agent]), None)
+    assert "failed after 2 s (overloaded): exit 3" in text
+    assert "evidence: 529" in text
+    assert "attempt 1" not in text
+
+
+def test_what_was_used_is_no_more_than_what_was_measured() -> None:
+    assert "  used  " not in receipt_text(a_receipt(), None)
+    part = UsageRecord(input_tokens=None, cached_input_tokens=None, output_tokens=None, cost_usd=2.5)
+    text = receipt_text(a_receipt(usage=part, attempts_of_unknown_cost=2), None)
+    assert "  used         $2.50; without the cost of 2 attempts, which is not known\n" in text
+    assert "  used         $2.50\n" in receipt_text(a_receipt(usage=part), None)
+
+
+def test_a_cap_on_money_and_a_worktree_are_shown() -> None:
+    made = WorktreeRecord(
+        path="/s/wt/r\x1b", branch="loopwarden/r", commit="0123456789abcdef", repository="/w", notes=["2 files"]
+    )
+    text = receipt_text(a_receipt(worktree=made, limits={"maxTotalAgents": 3, "maxCostUsd": 5.0}), None)
+    assert "  worktree     /s/wt/r\\u001b\n" in text
+    assert "  branch       loopwarden/r, from commit 0123456789ab of /w; both are kept\n" in text
+    assert "  note         2 files\n" in text
+    assert "  limits       $5.00 in all\n" in text
+    assert "in all" not in receipt_text(a_receipt(limits={"maxTotalAgents": 3, "maxCostUsd": None}), None)
 
 
 def test_the_last_good_handoff_is_shown_when_there_is_no_result() -> None:

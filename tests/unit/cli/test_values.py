@@ -113,3 +113,35 @@ def test_arguments_are_an_object() -> None:
     assert values.json_object('{"n": 3}') == {"n": 3}
     with pytest.raises(typer.BadParameter, match="not a JSON object"):
         values.json_object("[1]")
+
+
+def test_a_count_may_be_zero_and_an_amount_may_not() -> None:
+    assert (values.count("0"), values.count("12")) == (0, 12)
+    assert (values.amount("5"), values.amount("2.50")) == (5.0, 2.5)
+    for parse, text, reason in (
+        (values.count, "-1", "must be at least 0"),
+        (values.count, "many", "not a whole number"),
+        (values.amount, "0", "is no amount to stay within; write US dollars such as 5 or 2.50"),
+        (values.amount, "-3", "is no amount to stay within"),
+        (values.amount, "$5", "is not a number"),
+        (values.amount, "inf", "is not a number"),
+    ):
+        with pytest.raises(typer.BadParameter) as caught:
+            parse(text)
+        assert reason in caught.value.message
+
+
+def test_a_variable_is_given_by_its_name_alone() -> None:
+    assert values.variable("ANTHROPIC_API_KEY") == "ANTHROPIC_API_KEY"
+    with pytest.raises(typer.BadParameter) as caught:
+        values.variable("KEY=hunter2")
+    assert caught.value.message == "give the name of a variable alone; its value is taken from your environment"
+    for text in ("", "1A", "A B", "Ä"):
+        with pytest.raises(typer.BadParameter, match="cannot name an environment variable"):
+            values.variable(text)
+
+
+def test_there_is_one_kind_of_isolation() -> None:
+    assert values.isolation("worktree") == "worktree"
+    with pytest.raises(typer.BadParameter, match="there is worktree"):
+        values.isolation("docker")

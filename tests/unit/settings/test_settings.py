@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.limits import Limits
-from loopwarden.settings import Settings, default_settings_path, describe_problem, load_settings
+from loopwarden.provider_settings import CommandSettings
+from loopwarden.settings import Settings, default_settings_path, load_settings
+from loopwarden.table_problem import describe_problem
 
 GOOD = """\
 default_provider = "claude"
@@ -47,7 +49,9 @@ def refusal(path: Path) -> InvalidRequest:
 def test_every_part_of_a_file_is_taken(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, GOOD))
     assert settings.default_provider == "claude"
-    assert settings.providers["claude"].argv == ["claude", "-p"]
+    assert settings.providers["claude"] == CommandSettings(
+        type="command", argv=["claude", "-p"], env={"TOKEN": "hunter2"}, pass_env=["ANTHROPIC_API_KEY"]
+    )
     assert settings.limits == Limits(max_total_agents=50, agent_timeout_seconds=60)
     assert settings.limits_given == {"max_total_agents", "agent_timeout_seconds"}
     assert settings.state_folder == tmp_path / "runs"
@@ -90,7 +94,7 @@ def test_a_single_provider_is_the_default(tmp_path: Path) -> None:
         ('[providers.a]\ntype = "command"\nargv = []\n', 3, "providers.a.argv", "at least 1 item"),
         ('[providers.a]\ntype = "command"\nargv = "x"\n', 3, "providers.a.argv", "list"),
         ('[providers.a]\ntype = "command"\nargv = ["x", 1]\n', 3, "providers.a.argv[1]", "string"),
-        ('[providers.a]\ntype = "magic"\nargv = ["x"]\n', 2, "providers.a.type", "'command'"),
+        ('[providers.a]\ntype = "magic"\nargv = ["x"]\n', 2, "providers.a.type", 'there are: "command", "claude"'),
         (
             '[providers.a]\ntype = "command"\nargv = ["x"]\nshell = true\n',
             4,
