@@ -3,13 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find engine host scripts -type f -not -name '*.pyc')
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test test-agents check format bench clean
 
 demo: .venv/.package
 	$(BIN)/loopwarden demo
 
 test: .venv/.package
 	$(BIN)/python -m pytest -n auto
+
+# The real agent programs, installed into .agents/ with the Node of the development tools: make test-agents AGENTS=claude
+AGENTS ?= claude codex opencode qwen gemini
+test-agents: .venv/.package
+	PYTHONPATH=tests $(BIN)/python -m agents.install $(AGENTS)
+	$(BIN)/python -m pytest -n 2 --timeout 180 tests/agents --agents "$(AGENTS)"
 
 check: .venv/.package
 	$(BIN)/ruff format --check .
