@@ -32,7 +32,8 @@ class Admission:
     _unsent: int = 0
     """Slots whose replies the worker has not taken yet."""
     _waits_for_host: bool = False
-    _waits_for_probe: bool = False
+    _held: dict[str, list[Agent]] = field(default_factory=dict)
+    """By provider: agents that wait for what another one finds, who tries the provider out. The others go on."""
     _is_closed: bool = False
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
@@ -50,16 +51,17 @@ class Admission:
             agent = self._queue[0]
             if not self._route(agent):
                 return
+            name = agent.provider_name
+            if name in self._held or self.board.is_tried_out(name, self._is_decided):
+                self._held.setdefault(name, []).append(self._queue.popleft())
+                continue
             if self._waits_for_host or not self.slots.take(self._host_slot_is_free):
                 self._waits_for_host = True
-                return
-            if self._waits_for_probe or not self.board.take(agent.provider_name, self._probe_is_decided):
-                self._waits_for_probe = True
-                self.slots.give_back()
                 return
             self._queue.popleft()
             self._live_slots += 1
             agent.has_slot = True
+            self.board.starts(name, agent)
             self.begin(agent)
 
     def give_back(self, agent: Agent) -> None:
@@ -85,20 +87,20 @@ class Admission:
     def clear(self) -> None:
         """Forget who waits: the run ends."""
         self._queue.clear()
+        self._held.clear()
 
     def close(self) -> None:
         """The run ended: let nobody begin any more."""
         self._is_closed = True
-        self._queue.clear()
+        self.clear()
         if self._waits_for_host:
             self.slots.withdraw(self._host_slot_is_free)
-        if self._waits_for_probe:
-            self.board.withdraw(self._probe_is_decided)
+        self.board.withdraw(self._is_decided)
         self.drained()
 
     def fail_out_of_use(self, agent: Agent, state: BreakerState) -> None:
         """End the run: no agent of this provider may start, and there is nobody to take over."""
-        self._queue.clear()
+        self.clear()
         name = agent.provider_name
         details = {
             "provider": name,
@@ -108,6 +110,11 @@ class Admission:
         }
         message = state.sentence(name, self.clock.wall())
         self.fail(Failure(code=Code.AGENT_START, message=message, line=agent.line or None, details=details))
+
+    def fail_cost_cap(self, agent: Agent, sentence: str) -> None:
+        """End the run: its cap on money is reached."""
+        self.clear()
+        self.fail(Failure(code=Code.COST_CAP, message=sentence, line=agent.line or None))
 
     # ---- inside
 
@@ -120,25 +127,28 @@ class Admission:
                 self.fail_out_of_use(agent, state)
                 return False
             self.repeats.switch(agent, fallback)
-        code, problem = Code.COST_CAP, self.spending.used_up
-        if problem is None:
-            code, problem = Code.AGENT_START, self.spending.cannot_measure(agent.provider_name, agent.provider)
-        if problem is None:
+        if self.spending.cap_usd is None:
             return True
-        self._queue.clear()
-        self.fail(Failure(code=code, message=problem, line=agent.line or None))
-        return False
+        used_up = self.spending.used_up
+        if used_up is not None:
+            self.fail_cost_cap(agent, used_up)
+            return False
+        problem = self.spending.cannot_measure(agent.provider_name, agent.provider)
+        if problem is not None:
+            self.clear()
+            self.fail(Failure(code=Code.AGENT_START, message=problem, line=agent.line or None))
+        return problem is None
 
     def _host_slot_is_free(self) -> None:
         self._waits_for_host = False
         self.pump()
 
-    def _probe_is_decided(self) -> None:
+    def _is_decided(self, provider: str) -> None:
         # Later: whoever decided it is in the middle of an end, and what begins now must not come in between.
-        self._loop.call_soon(self._go_on_after_probe)
+        self._loop.call_soon(self._go_on_with, provider)
 
-    def _go_on_after_probe(self) -> None:
-        self._waits_for_probe = False
+    def _go_on_with(self, provider: str) -> None:
+        self._queue.extendleft(reversed(self._held.pop(provider, [])))
         self.pump()
 
     def _free_slot(self) -> None:

@@ -15,7 +15,7 @@ from loopwarden.clock import Timer
 from loopwarden.contract import AgentOutcome
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Failure
-from loopwarden.policy import Trail
+from loopwarden.policy import FRESH_TRAIL, Trail
 from loopwarden.provider import Provider
 from loopwarden_engine.plain import JsonValue
 
@@ -60,7 +60,7 @@ class Agent:
     failure_class: FailureClass | None = None
     notes: tuple[str, ...] = ()
     attempts: list[Attempt] = field(default_factory=list)
-    trail: Trail = field(default_factory=Trail)
+    trail: Trail = FRESH_TRAIL
     next_kind: AttemptKind = "first"
     paused_at: float | None = None
     """On the scale of the host's clock; None while no policy makes the call wait."""

@@ -32,6 +32,8 @@ def provider_notes(notes: object) -> tuple[str, ...]:
     """The notes of a provider, each as Unicode text of bounded length."""
     if not isinstance(notes, tuple | list):
         return () if notes is None else (provider_words(notes),)
+    if not notes:
+        return ()
     return tuple(provider_words(note) for note in notes[:_MAX_NOTES])
 
 

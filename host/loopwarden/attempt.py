@@ -1,9 +1,9 @@
 """One ask of a provider, and in which way it ended."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from loopwarden.agent_reply import ReplyUnusable, decode_reply
+from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_notes, provider_words
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code
 from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Provider, ProviderStartError
@@ -17,7 +17,7 @@ AttemptKind: TypeAlias = Literal["first", "retry", "wait", "fallback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The attempt brought what the call asked for."""
+    """The attempt brought what the call asked for. Words of providers are bounded Unicode text here and below."""
 
     text: str
     """For people: what is kept on disk."""
@@ -47,6 +47,7 @@ class Faulty:
 
     code: Code
     reason: str
+    usage: Usage | None = None
 
 
 AttemptEnd: TypeAlias = Answered | Failed | Faulty
@@ -65,6 +66,8 @@ class Attempt:
     started_at: float
     """On the scale of the host's clock."""
     last_sign: float
+    last_words: str = ""
+    """What the agent was last said to do."""
     seconds: float | None = None
     end: AttemptEnd | None = None
     is_cancelled: bool = False
@@ -85,20 +88,32 @@ class Attempt:
         the class, and the time limit is how it showed.
         """
         assert self.stopped_because is not None
+        last_heard = f"last heard: {provider_words(self.last_words)}" if self.last_words else None
         if not isinstance(end, Failed):
-            usage = end.usage if isinstance(end, Answered) else None
-            return Failed(failure_class=self.stopped_class, reason=self.stopped_because, usage=usage)
+            return Failed(
+                failure_class=self.stopped_class,
+                reason=self.stopped_because,
+                evidence=last_heard,
+                usage=None if end is None else end.usage,
+            )
         told = end.failure_class not in (FailureClass.UNKNOWN, FailureClass.CANCELLED)
         return Failed(
             failure_class=end.failure_class if told else self.stopped_class,
             reason=f"{self.stopped_because}; before that: {end.reason}" if told else self.stopped_because,
             text=end.text,
             notes=end.notes,
-            evidence=end.evidence,
+            evidence=end.evidence if told or last_heard is None else last_heard,
             resets_at=end.resets_at,
             retry_after_seconds=end.retry_after_seconds,
             usage=end.usage,
         )
+
+
+def remembered(end: AttemptEnd) -> AttemptEnd:
+    """The end without what the agent printed: that may be long, and who keeps it writes it to disk."""
+    if isinstance(end, Faulty) or not end.text or (isinstance(end, Answered) and end.text is end.value):
+        return end
+    return replace(end, text="")
 
 
 async def ask(
@@ -110,29 +125,29 @@ async def ask(
     except AgentFailed as failed:
         return Failed(
             failure_class=_class(failed.failure_class),
-            reason=failed.reason,
-            notes=failed.notes,
-            evidence=failed.evidence,
+            reason=provider_words(failed.reason),
+            notes=provider_notes(failed.notes),
+            evidence=None if failed.evidence is None else provider_words(failed.evidence),
             resets_at=_seconds(failed.resets_at),
             retry_after_seconds=_seconds(failed.retry_after_seconds),
             usage=_usage(failed.usage),
         )
     except ProviderStartError as error:
-        return Faulty(code=Code.AGENT_START, reason=error.reason)
+        return Faulty(code=Code.AGENT_START, reason=provider_words(error.reason))
     usage = _usage(reply.usage) if isinstance(reply, AgentReply) else None
     try:
         text, value, notes = decode_reply(reply, schema, max_frame_bytes)
     except ReplyUnusable as unusable:
         if unusable.is_provider_fault:
-            return Faulty(code=Code.AGENT_RESULT, reason=str(unusable))
+            return Faulty(code=Code.AGENT_RESULT, reason=provider_words(unusable), usage=usage)
         return Failed(
             failure_class=FailureClass.INVALID_OUTPUT,
-            reason=str(unusable),
+            reason=provider_words(unusable),
             text=unusable.text,
-            notes=unusable.notes,
+            notes=provider_notes(unusable.notes),
             usage=usage,
         )
-    return Answered(text=text, value=value, notes=notes, usage=usage)
+    return Answered(text=text, value=value, notes=provider_notes(notes), usage=usage)
 
 
 def _class(said: object) -> FailureClass:

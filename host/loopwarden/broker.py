@@ -16,16 +16,17 @@ from typing import Final, assert_never
 from loopwarden import events
 from loopwarden.admission import Admission
 from loopwarden.agent import Agent, BrokerPorts, Keeper, Signs
-from loopwarden.agent_reply import provider_error, provider_notes, provider_words
-from loopwarden.attempt import Answered, Attempt, AttemptEnd, Failed, Faulty, ask
+from loopwarden.agent_reply import provider_error, provider_words
+from loopwarden.attempt import Answered, Attempt, AttemptEnd, Failed, Faulty, ask, remembered
 from loopwarden.breaker import BreakerBoard
 from loopwarden.call_options import CallRefused, decode_call
 from loopwarden.clock import Clock
 from loopwarden.contract import AgentOutcome, ContractBroken, Delivery, Facts
+from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code, Failure
 from loopwarden.limits import Limits
 from loopwarden.patience import Patience
-from loopwarden.policy import FallbackStep, GiveUp, Policy, WaitStep
+from loopwarden.policy import FallbackStep, GiveUp, Policy, RetryStep, WaitStep
 from loopwarden.provider import AgentRequest, Provider
 from loopwarden.repeats import Repeats
 from loopwarden.slots import AgentSlots
@@ -96,6 +97,14 @@ class Broker:
         """True while an agent works, or waits to be asked again."""
         return bool(self._live)
 
+    def waiting_until(self, agent: Agent) -> float | None:
+        """Unix time until which a call waits to be asked again; None when it does not."""
+        return self._repeats.waiting_until(agent)
+
+    def set_deadline(self, ends_at: float) -> None:
+        """Say when the run ends at the latest, on the scale of the host's clock."""
+        self._repeats.ends_at = ends_at
+
     # ---- acceptance
 
     def accept(self, call: Call) -> None:
@@ -143,9 +152,9 @@ class Broker:
 
     def _begin(self, agent: Agent) -> None:
         """An agent has its slot: charge its call, unless that was done, and ask."""
-        if not agent.attempts:
-            self._charge(agent)
         now = self.clock.now()
+        if not agent.attempts:
+            self._charge(agent, now)
         attempt = Attempt(
             number=len(agent.attempts) + 1,
             provider_name=agent.provider_name,
@@ -162,9 +171,9 @@ class Broker:
         request = self._request(agent, attempt, self._patience.watch(attempt))
         agent.task = self._loop.create_task(self._attend(agent, attempt, request))
 
-    def _charge(self, agent: Agent) -> None:
+    def _charge(self, agent: Agent, now: float) -> None:
         self.facts.agents_started += 1
-        agent.started_at = self.clock.now()
+        agent.started_at = now
         self._live.add(agent)
         facts = agent.call.facts
         self.ports.emit(
@@ -226,6 +235,7 @@ class Broker:
 
     def _tell(self, agent: Agent, attempt: Attempt, message: str) -> None:
         if not attempt.is_over:
+            attempt.last_words = message
             self._remark(agent, message, is_policy=False)
 
     def _sign(self, attempt: Attempt) -> None:
@@ -273,17 +283,17 @@ class Broker:
         if agent.abandon_timer is not None:
             agent.abandon_timer.cancel()
             agent.abandon_timer = None
-        if isinstance(end, Answered | Failed):
-            self.spending.add(end.usage)
+        self.spending.add(None if end is None else end.usage)
         if self._stopped:
-            attempt.is_cancelled, attempt.end = True, end if isinstance(end, Failed) else None
-            self.board.undecided(attempt.provider_name)
+            attempt.is_cancelled = True
+            attempt.end = None if end is None or isinstance(end, Faulty) else remembered(end)
+            self.board.undecided(attempt.provider_name, agent)
             self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())
             return
         if attempt.stopped_because is not None:
             end = attempt.as_stopped(end)
         assert end is not None
-        attempt.end = end
+        attempt.end = remembered(end)
         match end:
             case Answered(text=text, value=value, notes=notes):
                 self._keep(agent, text)
@@ -293,39 +303,52 @@ class Broker:
                 self._keep(agent, end.text)
                 self._failed(agent, attempt, end)
             case Faulty(code=code, reason=reason):
-                self.board.undecided(attempt.provider_name)
+                self.board.undecided(attempt.provider_name, agent)
                 self._end_fault(agent, code, reason)
             case _:
                 assert_never(end)
 
     def _failed(self, agent: Agent, attempt: Attempt, failed: Failed) -> None:
+        if failed.failure_class is FailureClass.LIMIT and self.spending.used_up is not None:
+            # The cap was handed on to the agent, which kept it: the run ends by its cap, not by a failed agent.
+            self.board.failed(attempt.provider_name, agent, failed.failure_class, failed.evidence, is_repeated=True)
+            self._admission.clear()
+            self._end_failed(agent, failed, deliver=False)
+            self._admission.fail_cost_cap(agent, self.spending.used_up)
+            return
         step = self._repeats.step_after(agent, failed)
-        if isinstance(step, WaitStep):
-            # What the policy waits for is no reason to take the provider out of use.
-            self.board.undecided(attempt.provider_name)
+        is_granted = not isinstance(step, GiveUp) and self._repeats.reserve()
+        if is_granted and isinstance(step, WaitStep):
+            # What is waited for is no reason to take the provider out of use.
+            self.board.undecided(attempt.provider_name, agent)
         else:
-            evidence = failed.evidence if failed.evidence is not None else provider_words(failed.reason)
-            state = self.board.failed(attempt.provider_name, failed.failure_class, evidence)
+            evidence = failed.evidence if failed.evidence is not None else failed.reason
+            is_repeated = is_granted and isinstance(step, RetryStep)
+            state = self.board.failed(
+                attempt.provider_name, agent, failed.failure_class, evidence, is_repeated=is_repeated
+            )
             if state is not None:
                 fallback = self._repeats.fallback_of(agent)
-                if fallback is None:
+                if fallback is None or self.board.out_of_use(fallback) is not None:
                     # The run ends with this: the slot that comes free must not start one more agent on the way.
                     self._admission.clear()
                     self._end_failed(agent, failed, deliver=False)
                     self._admission.fail_out_of_use(agent, state)
                     return
                 step = FallbackStep(provider=fallback)
+                is_granted = is_granted or self._repeats.reserve()
         if isinstance(step, GiveUp):
-            self._end_failed(agent, failed)
-        elif not self._repeats.reserve():
+            self._end_failed(agent, failed, more=self._repeats.why_not_waited(agent, failed))
+        elif not is_granted:
             cap = self.limits.max_extra_attempts
-            self._end_failed(
-                agent, failed, more=f"not asked again: the run's {cap} repeats (maxExtraAttempts) are used"
-            )
+            self._end_failed(agent, failed, more=f"not asked again: maxExtraAttempts of this run, {cap}, is used up")
         else:
             self._admission.give_back(agent)
-            self._repeats.carry_out(agent, step, failed)
-            self._admission.pump()
+            if not self._stopped:  # by an agent of this run that got the slot, and may not be asked any more
+                self._repeats.carry_out(agent, step, failed)
+                if self.keeper is not None:
+                    self.keeper.write(self, now=False)
+                self._admission.pump()
 
     def _keep(self, agent: Agent, text: str) -> None:
         if self.keeper is not None and text and not agent.output_kept:
@@ -335,13 +358,11 @@ class Broker:
     # ---- ends of agents
 
     def _end_failed(self, agent: Agent, failed: Failed, *, more: str = "", deliver: bool = True) -> None:
-        reason = provider_words(failed.reason)
         agent.failure_class = failed.failure_class
-        notes = (*provider_notes(failed.notes), *((more,) if more else ()))
-        self._end(agent, AgentOutcome.FAILED, None, reason, notes, deliver=deliver)
+        notes = (*failed.notes, more) if more else failed.notes
+        self._end(agent, AgentOutcome.FAILED, None, failed.reason, notes, deliver=deliver)
 
     def _end_fault(self, agent: Agent, code: Code, reason: str) -> None:
-        reason = provider_words(reason)
         self._admission.clear()  # as above
         what = "could not start an agent" if code is Code.AGENT_START else "gave no usable end of an agent"
         message = f"the provider {agent.provider_name!r} {what}: {reason}"
@@ -361,7 +382,7 @@ class Broker:
         if agent.outcome is not None:
             return
         assert agent.started_at is not None
-        agent.outcome, agent.reason, agent.notes = outcome, reason, provider_notes(notes)
+        agent.outcome, agent.reason, agent.notes = outcome, reason, notes
         agent.seconds = self.clock.now() - agent.started_at
         self._live.discard(agent)
         self.ports.emit(
@@ -401,7 +422,7 @@ class Broker:
         self._admission.close()
         self._patience.stop()
         self._all_ended = self._loop.create_future()
-        for agent in list(self._live):
+        for agent in sorted(self._live, key=lambda agent: agent.seq):
             if agent.task is None:
                 self._repeats.stop(agent)
                 self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())

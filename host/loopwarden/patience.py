@@ -11,12 +11,6 @@ from loopwarden.failure_class import FailureClass
 from loopwarden.limits import Limits
 
 
-@dataclass(slots=True, eq=False)
-class _Watched:
-    attempt: Attempt
-    wrap_up: asyncio.Event | None
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Patience:
     """Watches live attempts. `on_over` is told which attempt is to be stopped; the reason stands in the attempt."""
@@ -24,16 +18,16 @@ class Patience:
     limits: Limits
     clock: Clock
     on_over: Callable[[Attempt], None]
-    _watched: dict[Attempt, _Watched] = field(default_factory=dict)
+    _watched: dict[Attempt, asyncio.Event | None] = field(default_factory=dict)
+    """With the event that still has to be set."""
     _timer: Timer | None = None
     _due: float = math.inf
 
     def watch(self, attempt: Attempt) -> asyncio.Event | None:
         """Begin to watch an attempt that just started. Returns the event that asks it to hand over, if it can be."""
         wrap_up = asyncio.Event() if attempt.provider.capabilities.converses else None
-        watched = _Watched(attempt, wrap_up)
-        self._watched[attempt] = watched
-        due = self._next_look(watched)
+        self._watched[attempt] = wrap_up
+        due = self._next_look(attempt)
         if due < self._due:
             self._arm(due)
         return wrap_up
@@ -58,8 +52,7 @@ class Patience:
         self._timer, self._due = None, math.inf
         now = self.clock.now()
         soonest = math.inf
-        for watched in list(self._watched.values()):
-            attempt = watched.attempt
+        for attempt, wrap_up in list(self._watched.items()):
             if attempt not in self._watched:  # forgotten by what an attempt before it set off
                 continue
             reason = self._over(attempt, now)
@@ -68,10 +61,10 @@ class Patience:
                 attempt.stopped_because, attempt.stopped_class = reason
                 self.on_over(attempt)
                 continue
-            if watched.wrap_up is not None and now >= self._wrap_up_at(attempt):
-                watched.wrap_up.set()
-                watched.wrap_up = None
-            soonest = min(soonest, self._next_look(watched))
+            if wrap_up is not None and now >= self._wrap_up_at(attempt):
+                wrap_up.set()
+                self._watched[attempt] = None
+            soonest = min(soonest, self._next_look(attempt))
         if soonest < self._due:
             self._arm(soonest)
 
@@ -87,11 +80,9 @@ class Patience:
         timeout = self.limits.agent_timeout_seconds
         return attempt.started_at + timeout - min(self.limits.wrap_up_seconds, timeout / 2)
 
-    def _next_look(self, watched: _Watched) -> float:
-        due = min(self._ends_at(watched.attempt), self._silent_until(watched.attempt))
-        if watched.wrap_up is not None:
-            due = min(due, self._wrap_up_at(watched.attempt))
-        return due
+    def _next_look(self, attempt: Attempt) -> float:
+        due = min(self._ends_at(attempt), self._silent_until(attempt))
+        return due if self._watched[attempt] is None else min(due, self._wrap_up_at(attempt))
 
     def _over(self, attempt: Attempt, now: float) -> tuple[str, FailureClass] | None:
         ends_at, silent_until = self._ends_at(attempt), self._silent_until(attempt)

@@ -10,6 +10,7 @@ On a failed attempt the first of these that applies decides, in this order:
 Each repeat is one of the run's `maxExtraAttempts`, reserved when it is decided. While it waits, a call holds no slot.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -45,9 +46,11 @@ class Retry:
             raise ValueError("a retry needs at least one class of failures")
         if self.times < 1:
             raise ValueError("times must be at least 1")
-        if self.first_seconds < 0 or self.max_seconds < 0 or self.max_server_delay_seconds < 0:
-            raise ValueError("a pause cannot be negative")
-        if self.factor < 1:
+        if not all(0 <= pause < math.inf for pause in (self.first_seconds, self.max_seconds)):
+            raise ValueError("a pause cannot be negative or endless")
+        if not self.max_server_delay_seconds >= 0:
+            raise ValueError("max_server_delay_seconds cannot be negative")
+        if not self.factor >= 1:
             raise ValueError("factor must be at least 1")
 
     def pause_seconds(self, repeat: int, server_delay_seconds: float | None, jitter: float) -> float | None:
@@ -69,7 +72,7 @@ class Wait:
     max_seconds: float = 21600.0
 
     def __post_init__(self) -> None:
-        if self.max_seconds <= 0:
+        if not self.max_seconds > 0:  # nan included
             raise ValueError("max_seconds must be above zero")
 
 
@@ -84,8 +87,8 @@ class BreakerRule:
     def __post_init__(self) -> None:
         if self.failures < 1:
             raise ValueError("failures must be at least 1")
-        if self.reopen_seconds <= 0:
-            raise ValueError("reopen_seconds must be above zero")
+        if not 0 < self.reopen_seconds < math.inf:
+            raise ValueError("reopen_seconds must be above zero, and not endless")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,9 @@ class Trail:
     retries: int = 0
     is_fallback: bool = False
     """The present provider is the fallback of another: there is no second one."""
+
+
+FRESH_TRAIL: Final = Trail()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +159,19 @@ def next_step(
     resets_at: float | None,
     retry_after_seconds: float | None,
     now: float,
+    left_seconds: float,
     jitter: float,
 ) -> Step:
-    """What follows a failed attempt. `resets_at` and `now` are Unix times; `jitter` is in [0, 1). Pure."""
+    """What follows a failed attempt. Pure.
+
+    `resets_at` and `now` are Unix times, `jitter` is in [0, 1). `left_seconds` is what the run still has: nothing is
+    waited for that lies behind its deadline.
+    """
     if failure_class in NEVER_REPEATED:
         return GiveUp()
     if policy.wait is not None and failure_class is FailureClass.RATE_LIMITED:
-        reset = resets_at
-        if reset is None and retry_after_seconds is not None:
-            reset = now + retry_after_seconds
-        if reset is not None and reset - now <= policy.wait.max_seconds:
+        reset = known_reset(resets_at, retry_after_seconds, now)
+        if reset is not None and reset - now <= min(policy.wait.max_seconds, left_seconds):
             return WaitStep(until=max(reset, now) + RESET_MARGIN_SECONDS + RESET_SPREAD_SECONDS * jitter)
     retry = policy.retry
     if retry is not None and failure_class in retry.classes and trail.retries < retry.times:
@@ -170,11 +179,18 @@ def next_step(
         if resets_at is not None:
             delay = max(delay or 0.0, resets_at - now)
         pause = retry.pause_seconds(trail.retries + 1, delay, jitter)
-        if pause is not None:
+        if pause is not None and pause <= left_seconds:
             return RetryStep(seconds=pause)
     if policy.fallback is not None and not trail.is_fallback:
         return FallbackStep(provider=policy.fallback)
     return GiveUp()
+
+
+def known_reset(resets_at: float | None, retry_after_seconds: float | None, now: float) -> float | None:
+    """When a rate limit is over, as far as the backend has said: as a time, or as a delay."""
+    if resets_at is not None or retry_after_seconds is None:
+        return resets_at
+    return now + retry_after_seconds
 
 
 def check_policies(policies: Mapping[str, Policy], providers: Mapping[str, object]) -> None:

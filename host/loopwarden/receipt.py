@@ -79,6 +79,8 @@ class AgentRecord(_Record):
     failure_class: str | None = None
     asks: list[AttemptRecord] = []
     """Every attempt, in order."""
+    waiting_until: float | None = None
+    """Unix time until which the call waits to be asked again; None when it does not."""
 
 
 class CheckRecord(_Record):

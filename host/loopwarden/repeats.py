@@ -1,5 +1,6 @@
 """Carries out what a policy grants after a failed attempt: reserves the repeat, lets the call wait, says so."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,8 @@ from typing import Final, assert_never
 from loopwarden.agent import Agent
 from loopwarden.attempt import Failed
 from loopwarden.clock import Clock
-from loopwarden.display import duration
+from loopwarden.display import cut, duration
+from loopwarden.failure_class import FailureClass
 from loopwarden.policy import (
     NO_POLICY,
     FallbackStep,
@@ -17,6 +19,7 @@ from loopwarden.policy import (
     RetryStep,
     Step,
     WaitStep,
+    known_reset,
     next_step,
 )
 from loopwarden.provider import Provider
@@ -25,6 +28,7 @@ LOOK_AGAIN_SECONDS: Final = 600.0
 """A long wait is looked at so often: the line that says how long it still takes stays true, and a machine that was
 suspended meanwhile goes on at the time that was meant."""
 _WORTH_A_LINE_SECONDS: Final = 60.0
+_MAX_REASON_CHARS: Final = 500
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -38,6 +42,8 @@ class Repeats:
     remark: Callable[[Agent, str], None]
     resume: Callable[[Agent], None]
     jitter: Callable[[], float]
+    ends_at: float = math.inf
+    """The deadline of the run, on the scale of the host's clock."""
     _used: int = 0
     _paused: dict[Agent, float] = field(default_factory=dict)
     """Until when (Unix time) each waits."""
@@ -51,8 +57,30 @@ class Repeats:
             resets_at=failed.resets_at,
             retry_after_seconds=failed.retry_after_seconds,
             now=self.clock.wall(),
+            left_seconds=self._left_seconds,
             jitter=self.jitter(),
         )
+
+    def why_not_waited(self, agent: Agent, failed: Failed) -> str:
+        """Why a rate limit that is known to end is not waited for; empty when there is nothing to explain."""
+        now, wait = self.clock.wall(), self.policy_of(agent).wait
+        reset = known_reset(failed.resets_at, failed.retry_after_seconds, now)
+        if failed.failure_class is not FailureClass.RATE_LIMITED or reset is None:
+            return ""
+        ends = f"the limit ends at {_time_of_day(reset, now)}, in {_left(max(0.0, reset - now))}"
+        if wait is None:
+            return f"{ends}; a wait policy would wait for it"
+        if reset - now > wait.max_seconds:
+            return f"{ends}; max_seconds of the wait policy allows {duration(wait.max_seconds)}"
+        return f"{ends}, and the run's deadline comes before" if reset - now > self._left_seconds else ""
+
+    @property
+    def _left_seconds(self) -> float:
+        return self.ends_at - self.clock.now()
+
+    def waiting_until(self, agent: Agent) -> float | None:
+        """Unix time until which a call waits; None when it does not."""
+        return self._paused.get(agent)
 
     def policy_of(self, agent: Agent) -> Policy:
         """The policy in force for the agent's next attempt."""
@@ -78,7 +106,9 @@ class Repeats:
     def carry_out(self, agent: Agent, step: Step, failed: Failed) -> None:
         """Do what was decided and reserved. `resume` is called when the call is to be asked again."""
         number, name = len(agent.attempts), agent.provider_name
-        head = f"attempt {number} of {name} failed ({failed.failure_class.value}): {failed.reason}"
+        # Cut, so that what the host does about it is not: a remark has its own bound.
+        reason = cut(failed.reason, _MAX_REASON_CHARS)
+        head = f"attempt {number} of {name} failed ({failed.failure_class.value}): {reason}"
         agent.paused_at = self.clock.now()
         match step:
             case WaitStep(until=until):

@@ -168,7 +168,9 @@ class Run(Generic[ResultT]):
     async def launch(self) -> None:
         """Let the worker compile the script. Raises `StartRefused`; then nothing of the run is left. For Host alone."""
         self._session.start(self._plan.script.source, self._plan.script_args)
-        deadline = self._clock.call_later(self._plan.limits.run_deadline_seconds, self._deadline_passed)
+        allowed = self._plan.limits.run_deadline_seconds
+        deadline = self._clock.call_later(allowed, self._deadline_passed)
+        self._broker.set_deadline(self._clock.now() + allowed)
         try:
             summary = await self._compiled
             if self._refusal is not None:
@@ -329,6 +331,7 @@ class Run(Generic[ResultT]):
         conclusion = ending.conclusion
         if conclusion is not None and conclusion.standing is Standing.COMPLETE:
             await self._checking.run()
+        await self._record.look_at_worktree()
         self._record.ended_at = time.time()
         self._events.emit(
             events.RunEnded,

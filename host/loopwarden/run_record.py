@@ -3,12 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from loopwarden.agent import Agent
-from loopwarden.agent_reply import provider_words
 from loopwarden.attempt import Answered, Attempt, Failed, Faulty
 from loopwarden.broker import Broker
 from loopwarden.contract import Conclusion
@@ -26,7 +25,7 @@ from loopwarden.receipt import (
 )
 from loopwarden.run_folder import RunFolder, RunFolderError, agent_folder_name
 from loopwarden.usage import Usage
-from loopwarden.worktree import Worktree
+from loopwarden.worktree import Worktree, note_at_the_end
 
 _WRITE_EVERY_SECONDS: Final = 1.0
 _PAUSE_PER_WRITE: Final = 50.0
@@ -89,6 +88,13 @@ class RunRecord:
                 self.folder = RunFolder.create(state_folder, self.run_id)
             except RunFolderError as error:
                 raise InvalidRequest(str(error)) from None
+
+    async def look_at_worktree(self) -> None:
+        """The agents have ended: see whether their work is on the branch that is to be merged."""
+        if self.worktree is not None:
+            note = await note_at_the_end(self.worktree)
+            if note is not None:
+                self.worktree = replace(self.worktree, notes=(*self.worktree.notes, note))
 
     # ---- Keeper, for the broker
 
@@ -177,7 +183,7 @@ class RunRecord:
             usage=_usage_record(broker.spending.usage),
             attempts_of_unknown_cost=broker.spending.unknown_attempts,
             worktree=_worktree_record(self.worktree),
-            agents=[self._agent(agent) for agent in broker.agents if agent.started_at is not None],
+            agents=[self._agent(agent, broker) for agent in broker.agents if agent.started_at is not None],
             last_handoff=handoff,
             decided_by=_decided_by(ending),
             problems=[*self.problems, *([broker.board.problem] if broker.board.problem else [])],
@@ -193,7 +199,7 @@ class RunRecord:
                 self.problems.append(problem)
             return otherwise
 
-    def _agent(self, agent: Agent) -> AgentRecord:
+    def _agent(self, agent: Agent, broker: Broker) -> AgentRecord:
         if agent.digest is None:
             agent.digest = agent.call.digest
         return AgentRecord.model_construct(
@@ -209,6 +215,7 @@ class RunRecord:
             attempts=len(agent.attempts),
             failure_class=None if agent.failure_class is None else agent.failure_class.value,
             asks=[_attempt_record(attempt) for attempt in agent.attempts],
+            waiting_until=broker.waiting_until(agent),
             notes=list(agent.notes),
             folder=None if self.folder is None else agent_folder_name(agent.seq),
         )
@@ -231,9 +238,9 @@ def _attempt_record(attempt: Attempt) -> AttemptRecord:
         seconds=None if attempt.seconds is None else round(attempt.seconds, 6),
         outcome=outcome,
         failure_class=None if failed is None else failed.failure_class.value,
-        reason=None if reason is None else provider_words(reason),
-        evidence=None if failed is None or failed.evidence is None else provider_words(failed.evidence),
-        usage=_usage_record(end.usage if isinstance(end, Answered | Failed) else None),
+        reason=reason,
+        evidence=None if failed is None else failed.evidence,
+        usage=_usage_record(None if end is None else end.usage),
     )
 
 

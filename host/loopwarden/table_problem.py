@@ -1,11 +1,15 @@
 """The first thing that is wrong with a table of the settings, in words: its place as the file has it, and a reason."""
 
+import re
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+
+_OF_A_MODEL: Final = re.compile(r"table or instance of \w+")
+"""How pydantic names a table that has a model."""
 
 
 def describe_problem(error: ValidationError, model: type[BaseModel]) -> tuple[tuple[str | int, ...], str]:
@@ -32,6 +36,7 @@ def describe_problem(error: ValidationError, model: type[BaseModel]) -> tuple[tu
         case _:
             message = str(first["msg"]).replace("valid dictionary", "table").replace("valid list", "list")
             message = message.removesuffix(" or object to extract fields from")
+            message = _OF_A_MODEL.sub("table", message).replace(" after validation, not 0", "")
             return place, message[:1].lower() + message[1:]
 
 

@@ -81,9 +81,12 @@ async def create_worktree(
     try:
         # The commit and not HEAD: it may move meanwhile, and a name could make the branch follow another one.
         await git.run(
-            "worktree", "add", "--quiet", "--no-track", "-b", made.branch, "--", str(made.path), commit,
-            folder=repository,
+            "worktree", "add", "--quiet", "--no-checkout", "--no-track", "-b", made.branch, "--", str(made.path),
+            commit, folder=repository,
         )  # fmt: skip
+        # Only there is known what holds there: configuration can depend on the branch and on the folder.
+        inner = await Git.open(made.path, timeout_seconds=timeout_seconds)
+        await inner.run("reset", "--hard", "--quiet", "--no-recurse-submodules", folder=made.path)
         if not made.folder.is_dir():
             raise GitFailed(f"the sparse checkout of the repository leaves the folder {inside} out")
     except GitFailed as error:
@@ -92,8 +95,11 @@ async def create_worktree(
     except asyncio.CancelledError:
         await _to_its_end(_take_away(git, made))
         raise
+    if inner.masked_filters:
+        names = shown_line(", ".join(inner.masked_filters), MAX_NAMED_CHARS)
+        notes += (f"filters that only the repository's own configuration defines were not run: {names}",)
     if (made.path / ".gitmodules").exists():
-        notes = (*notes, "submodules are not checked out in the worktree")
+        notes += ("submodules are not checked out in the worktree",)
     return Worktree(
         path=made.path, folder=made.folder, branch=made.branch, commit=commit, repository=repository, notes=notes
     )
@@ -107,6 +113,17 @@ async def discard_worktree(worktree: Worktree) -> None:
     with contextlib.suppress(GitFailed):
         git = await Git.open(worktree.repository, timeout_seconds=TIMEOUT_SECONDS)
         await _to_its_end(_take_away(git, worktree))
+
+
+async def note_at_the_end(worktree: Worktree) -> str | None:
+    """How much of what agents did is on no branch yet, for the person who wants to merge it. Never raises."""
+    try:
+        count = await _uncommitted(await Git.open(worktree.path, timeout_seconds=TIMEOUT_SECONDS), worktree.path)
+    except (GitFailed, InvalidRequest) as error:
+        return f"whether the work in it is committed is not known: {error}"
+    if not count:
+        return None
+    return f"not committed yet: {plural(count, 'file')}; commit there before you merge {worktree.branch}"
 
 
 # ---- what must hold
@@ -159,22 +176,19 @@ async def _require_free(git: Git, made: Worktree) -> None:
 
 
 async def _notes(git: Git, repository: Path) -> tuple[str, ...]:
-    notes = []
     try:
-        output = await git.run(
-            "status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", "--untracked-files=all",
-            folder=repository,
-        )  # fmt: skip
+        count = await _uncommitted(git, repository)
     except GitFailed as error:
-        notes.append(f"uncommitted changes are not in the worktree, and could not be counted: {error}")
-    else:
-        count = output.count(b"\0")
-        if count:
-            notes.append(f"uncommitted changes are not in the worktree: {plural(count, 'file')}")
-    if git.masked_filters:
-        names = shown_line(", ".join(git.masked_filters), MAX_NAMED_CHARS)
-        notes.append(f"filters that only the repository's own configuration defines were not run: {names}")
-    return tuple(notes)
+        return (f"uncommitted changes are not in the worktree, and could not be counted: {error}",)
+    return (f"uncommitted changes are not in the worktree: {plural(count, 'file')}",) if count else ()
+
+
+async def _uncommitted(git: Git, folder: Path) -> int:
+    output = await git.run(
+        "status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all", "--untracked-files=all",
+        folder=folder,
+    )  # fmt: skip
+    return output.count(b"\0")
 
 
 # ---- taking away

@@ -1,4 +1,6 @@
-"""Policies x classes: expected attempts, waits and charges, on a virtual clock. One row of the data file per case."""
+"""Promise 2: however often a policy asks again, the number of asks is exact.
+
+Policies x classes: expected attempts, waits and charges, on a virtual clock. One row of the data file per case."""
 
 import asyncio
 from pathlib import Path

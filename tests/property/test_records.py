@@ -4,21 +4,24 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopwarden.providers import records
+from loopwarden.providers.configured import make_dialect
+from loopwarden.providers.dialect import Ask, ProgramEnd, ProgramOptions, Verdict
 from loopwarden.providers.records import PLAIN_TAIL_BYTES, LineCounts, RecordReader
+from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonObject
 from support.replay import PROGRAMS, recordings
 
-STREAMS = {
-    f"{program}/{scenario}": recording.stdout
-    for program in PROGRAMS
-    for scenario, recording in recordings(program).items()
+RECORDINGS = {
+    f"{program}/{scenario}": recording for program in PROGRAMS for scenario, recording in recordings(program).items()
 }
+STREAMS = {name: recording.stdout for name, recording in RECORDINGS.items()}
 ODD_PIECES = [
     b'{"a": 1}', b'{"text": "\xc3\xa9\xf0\x9f\x98\x80"}', b"\n", b"\r\n", b"\r", b"\xef\xbb\xbf", b"\xc3", b"\xff",
     b" ", b"{", b"}", b'{"a": NaN}', b"[1, 2]", b"17", b"null", b"plain words", b"\0", b'{"a": ' + b"9" * 5000 + b"}",
@@ -32,6 +35,32 @@ def read(pieces: Sequence[bytes]) -> tuple[list[JsonObject], LineCounts, str]:
     return found + reader.finish(), reader.counts, reader.plain_output
 
 
+def conclude(name: str, pieces: Sequence[bytes]) -> tuple[Verdict, Usage | None]:
+    """What the dialect of a recording makes of it."""
+    recording = RECORDINGS[name]
+    dialect = make_dialect(recording.program)
+    reading = dialect.reading(
+        Ask(
+            prompt="replay", schema=None, schema_file=None, model=None, workspace=Path("/workspace"),
+            home=Path("/home"), max_cost_usd=None, is_root=False, options=ProgramOptions(),
+        )
+    )  # fmt: skip
+    found, _, plain_output = read(pieces)
+    for record in found:
+        reading.take(record)
+    end = recording.end
+    verdict = reading.conclude(
+        ProgramEnd(
+            exit=end if end >= 0 else None,
+            signal=-end if end < 0 else None,
+            is_cancelled=False,
+            errors=recording.stderr.decode(),
+            plain_output=plain_output,
+        )
+    )
+    return verdict, reading.usage
+
+
 def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
     ends = sorted(place % (len(stream) + 1) for place in places)
     return [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
@@ -42,6 +71,13 @@ def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
 def test_a_recorded_stream_reads_the_same_however_it_is_cut(name: str, places: list[int]) -> None:
     stream = STREAMS[name]
     assert read(cut(stream, places)) == read([stream])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(STREAMS)), st.lists(st.integers(min_value=0, max_value=2**20), max_size=40))
+def test_a_recorded_stream_has_the_same_outcome_however_it_is_cut(name: str, places: list[int]) -> None:
+    stream = STREAMS[name]
+    assert conclude(name, cut(stream, places)) == conclude(name, [stream])
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -57,6 +93,8 @@ def test_the_records_of_a_recorded_stream_are_those_of_its_lines_that_are_object
                 value = json.loads(line)
                 if isinstance(value, dict):
                     yield value
+                elif isinstance(value, list):  # one program prints all of its records as one list, when asked to
+                    yield from value
 
     for name, stream in STREAMS.items():
         assert read([stream])[0] == list(objects(stream)), name

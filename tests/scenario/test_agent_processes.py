@@ -147,6 +147,7 @@ def test_an_agent_that_is_stopped_may_wind_down_too(tmp_path: Path, mark: str) -
         script = "trap 'echo bye > bye; exit 0' TERM; touch up; kill -STOP $$"
         task = asyncio.create_task(provider(script, mark).reply(request(tmp_path, grace_seconds=60)))
         await until((tmp_path / "up").exists)
+        await until(lambda: len(carrying("TEST_MARK", mark)) == 1)  # without `touch`
         [pid] = carrying("TEST_MARK", mark)
         await until(lambda: state(pid) == b"T")
         task.cancel()

@@ -187,10 +187,14 @@ def test_streams_that_cannot_be_kept_are_a_note(tmp_path: Path) -> None:
     )
 
 
-def test_a_full_disk_is_a_note(tmp_path: Path) -> None:
-    (tmp_path / "output.txt").symlink_to("/dev/full")
-    # The kept file is never followed through a link, so an agent cannot send it elsewhere either.
-    assert "could not be kept" in run(["echo", "hello"], tmp_path, folder=tmp_path).notes[0]
+def test_a_full_disk_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_open = os.open
+
+    def open_full(path: Any, flags: int, *mode: int, **more: Any) -> int:
+        return real_open("/dev/full" if path == tmp_path / "output.txt" else path, flags & ~os.O_EXCL, *mode, **more)
+
+    monkeypatch.setattr(os, "open", open_full)
+    assert "output.txt could not be kept: no space left" in run(["echo", "hello"], tmp_path, folder=tmp_path).notes[0]
 
 
 def test_a_program_that_never_reads_a_prompt_of_5_mb_is_no_problem(tmp_path: Path) -> None:

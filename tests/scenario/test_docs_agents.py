@@ -19,7 +19,7 @@ from loopwarden.provider_settings import AgentProgramSettings
 from loopwarden.providers.configured import make_provider, program_options
 from loopwarden.settings import Settings, load_settings
 from support.command_line import COMPLETE, Home
-from support.pages import agent_pages, blocks, commands, example
+from support.pages import agent_pages, blocks, commands, example, needs_agent_programs, pages
 
 CREDENTIALS = (
     "CLAUDE_CODE_OAUTH_TOKEN", "CODEX_API_KEY", "GATEWAY_KEY", "ANTHROPIC_API_KEY", "MODEL_KEY", "OPENAI_API_KEY",
@@ -106,9 +106,9 @@ def lines() -> list[tuple[str, str]]:
     """Page and command line, of all pages about agents."""
     return [
         (page.stem, line)
-        for page in agent_pages()
+        for page in pages()
         for line in commands(page)
-        if not any(words in line for words in NOT_TYPED)
+        if needs_agent_programs(page, line) and not any(words in line for words in NOT_TYPED)
     ]
 
 
@@ -125,7 +125,7 @@ def test_a_command_line_of_the_pages_works_as_it_stands(user: NewUser, page: str
 
 def test_every_page_about_a_program_shows_a_run() -> None:
     shown = {page for page, line in lines() if line.startswith("run ")}
-    assert shown == {*PROGRAMS, "replace-your-bash-loop"}
+    assert shown == {*PROGRAMS, "replace-your-bash-loop", "README"}
 
 
 def test_the_run_for_the_night_leaves_a_branch_to_merge(user: NewUser) -> None:

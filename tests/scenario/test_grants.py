@@ -116,7 +116,7 @@ def test_a_request_may_lower_the_repeats_to_none() -> None:
     outcome = asyncio.run(main())
     assert outcome.value == [None, "done"]
     assert provider.asked == 2
-    assert outcome.receipt.agents[0].notes == ["not asked again: the run's 0 repeats (maxExtraAttempts) are used"]
+    assert outcome.receipt.agents[0].notes == ["not asked again: maxExtraAttempts of this run, 0, is used up"]
 
 
 def test_an_open_breaker_ends_the_run_and_refuses_the_next_one_even_of_another_host(tmp_path: Path) -> None:
@@ -207,6 +207,7 @@ def test_a_run_in_a_worktree_leaves_the_workspace_alone_and_keeps_its_branch(tmp
     assert outcome.value == [worktree.path] * 2
     assert (workspace / "file.txt").read_text() == "old"
     assert (Path(worktree.path) / "file.txt").read_text() == "new"
+    assert worktree.notes == [f"not committed yet: 1 file; commit there before you merge {worktree.branch}"]
     assert git(workspace, "branch", "--list", "loopwarden/*", "--format", "%(refname:short)").split() == [
         worktree.branch
     ]

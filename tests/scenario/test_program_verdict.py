@@ -11,7 +11,7 @@ import pytest
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import AgentFailed, AgentReply
 from loopwarden.providers import home
-from loopwarden.providers.home import remove_tree
+from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden.usage import Usage
 from support.agents import carrying, request, until
 from support.toy_agent import END, SCHEMA, failure_of, printing, reply_of, toy

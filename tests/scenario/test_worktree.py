@@ -400,6 +400,19 @@ def test_a_filter_that_an_included_file_defines_counts_as_the_repository_s(tmp_p
     assert not (tmp_path / "touched").exists()
 
 
+@pytest.mark.parametrize("condition", ["onbranch:loopwarden/**", "gitdir:**/worktrees/**"])
+def test_a_filter_that_is_only_defined_inside_of_the_worktree_does_not_run_either(
+    tmp_path: Path, condition: str
+) -> None:
+    root = filtered(tmp_path)
+    program = canary(tmp_path, tmp_path / "ran")
+    (tmp_path / "included").write_text(f'[filter "mark"]\n\tsmudge = {program}\n')
+    git(root, "config", f"includeIf.{condition}.path", str(tmp_path / "included"))
+    worktree = made(root, tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert worktree.notes == ("filters that only the repository's own configuration defines were not run: mark",)
+
+
 def test_objects_that_a_partial_clone_lacks_are_not_fetched(tmp_path: Path) -> None:
     """Fetching would run what the repository names as the remote's program."""
     root = repository(tmp_path / "repo")

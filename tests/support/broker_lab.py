@@ -53,20 +53,27 @@ class VirtualClock:
 
     def jump(self) -> bool:
         """Go to the next timer. False when there is none."""
-        while self._due:
-            at, _, timer = heapq.heappop(self._due)
-            if timer.callback is not None:
-                self.time = max(self.time, at)
-                timer.callback()
-                return True
-        return False
+        if self.next_due is None:
+            return False
+        at, _, timer = heapq.heappop(self._due)
+        assert timer.callback is not None
+        self.time = max(self.time, at)
+        timer.callback()
+        return True
 
     def advance(self, seconds: float) -> None:
         """Let time pass, timers included."""
         until = self.time + seconds
-        while self._due and self._due[0][0] <= until:
+        while (due := self.next_due) is not None and due <= until:
             self.jump()
         self.time = until
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next timer is due; None when none is left."""
+        while self._due and self._due[0][2].callback is None:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
 
 
 @dataclass
@@ -106,9 +113,16 @@ class BrokerLab:
     limits: Limits = field(default_factory=lambda: Limits(max_extra_attempts=100))
     clock: VirtualClock = field(default_factory=VirtualClock)
     board: BreakerBoard | None = None
+    """With `slots`: shared with other labs, as the runs of one host share them."""
+    slots: AgentSlots | None = None
     jitter: float = 0.0
+    run_id: str = "lab"
+    is_stuck: bool = False
+    """The worker does not take its replies."""
     events: list[Any] = field(default_factory=list)
     replies: dict[int, Any] = field(default_factory=dict)
+    replied: list[int] = field(default_factory=list)
+    """The calls that got a reply, each as often as it got one."""
     failures: list[Failure] = field(default_factory=list)
     broker: Broker = field(init=False)
     _calls: int = 0
@@ -116,21 +130,21 @@ class BrokerLab:
     def __post_init__(self) -> None:
         rules = {name: policy.breaker for name, policy in self.policies.items() if policy.breaker}
         self.broker = Broker(
-            run_id="lab",
+            run_id=self.run_id,
             limits=self.limits,
             providers=self.providers,
             policies=self.policies,
             board=self.board or BreakerBoard(rules, None, self.clock.wall),
             default_provider=next(iter(self.providers)),
             workspace=None,
-            slots=AgentSlots(self.limits.max_live_agents),
+            slots=self.slots or AgentSlots(self.limits.max_live_agents),
             clock=self.clock,
             facts=Facts(opening=None),
             ports=BrokerPorts(
                 emit=self._emit,
-                reply=lambda seq, value: self.replies.update({seq: value}),
+                reply=self._reply,
                 fail=self._fail,
-                is_stuck=lambda: False,
+                is_stuck=lambda: self.is_stuck,
                 check_call=lambda call: None,
             ),
             keeper=None,
@@ -138,7 +152,11 @@ class BrokerLab:
         )
 
     def _emit(self, kind: Any, **content: Any) -> None:
-        self.events.append(kind(number=len(self.events) + 1, run_id="lab", at=self.clock.wall(), **content))
+        self.events.append(kind(number=len(self.events) + 1, run_id=self.run_id, at=self.clock.wall(), **content))
+
+    def _reply(self, seq: int, value: Any) -> None:
+        self.replied.append(seq)
+        self.replies[seq] = value
 
     def _fail(self, failure: Failure) -> None:
         self.failures.append(failure)

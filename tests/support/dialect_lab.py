@@ -1,17 +1,16 @@
 """What the tests of dialects share: asks, ends, and records that nobody should trust."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from loopwarden.providers.dialect import Answer, Ask, Dialect, ProgramEnd, ProgramOptions, Trouble
+from support.odd_records import JUNK, odd_records
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ENDED = ProgramEnd(exit=0, signal=None, is_cancelled=False, errors="", plain_output="")
-JUNK: tuple[Any, ...] = (
-    None, True, False, 0, -1, 7, 1.5, 1e308, 10**400, "", "text", "\ud800", [], [None], [{}], {}, {"type": {}},
-)  # fmt: skip
 
 
 def ask(**changes: Any) -> Ask:
@@ -35,9 +34,9 @@ def ended(exit: int | None = 0, **changes: Any) -> ProgramEnd:  # noqa: A002 - a
     return replace(ENDED, exit=None if "signal" in changes else exit, **changes)
 
 
-def read(dialect: Dialect, *records: dict[str, Any], end: ProgramEnd = ENDED) -> Answer | Trouble:
+def read(dialect: Dialect, *records: dict[str, Any], end: ProgramEnd = ENDED, **of_ask: Any) -> Answer | Trouble:
     """What a fresh reading of `records` concludes."""
-    reading = dialect.reading(ask())
+    reading = dialect.reading(ask(**of_ask))
     for record in records:
         reading.take(record)
     return reading.conclude(end)
@@ -80,3 +79,17 @@ def survive_damage(dialect: Dialect, records: list[dict[str, Any]]) -> int:
                 assert isinstance(reading.conclude(end), Answer | Trouble)
             read_streams += 1
     return read_streams
+
+
+def survive_odd_records(dialect: Dialect, records: list[dict[str, Any]], schema: dict[str, Any] | None) -> None:
+    """Read every record alone with each of its fields odd, to each kind of end."""
+    ends = (ENDED, ended(1, errors="\ud800"), ended(signal=99))
+    for record in records:
+        for changed in odd_records(record):
+            reading = dialect.reading(ask(schema=schema))
+            words = reading.take(changed)
+            assert words is None or (words.isprintable() and len(words) <= 120), words
+            for end in ends:
+                verdict = reading.conclude(end)
+                assert isinstance(verdict, Trouble) or verdict.text.strip() or verdict.value is not None
+            assert reading.usage is None or json.dumps(reading.usage.to_json(), allow_nan=False)

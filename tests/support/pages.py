@@ -30,6 +30,11 @@ def agent_pages() -> list[Path]:
     return [page for page in pages() if page.parent.name == "agents" or page in alone]
 
 
+def needs_agent_programs(page: Path, line: str) -> bool:
+    """Whether a line of a page starts a real agent program."""
+    return page in agent_pages() or "--provider " in line or "--probe " in line
+
+
 def commands(page: Path) -> list[str]:
     """The `loopwarden` lines in indented blocks of a page, also of blocks within lists."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")

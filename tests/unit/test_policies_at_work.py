@@ -1,13 +1,14 @@
 """What policies, breakers and the cap on money mean for a run in progress. Time is virtual, order is controlled."""
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwarden import (
+    AgentFailed,
     AgentReply,
     AgentRequest,
     BreakerRule,
@@ -19,8 +20,8 @@ from loopwarden import (
     Usage,
     Wait,
 )
-from loopwarden.breaker import BreakerBoard, read_breakers
 from loopwarden.policy import check_policies
+from loopwarden.slots import AgentSlots
 from support.broker_lab import EPOCH, BrokerLab, ScriptedProvider, VirtualClock, failure
 
 STREAMS = Capabilities(structured_output=True, fresh_context=True, streams=True)
@@ -206,68 +207,56 @@ def test_an_agent_that_can_be_spoken_to_is_asked_to_hand_over(wrap_up_seconds: f
     run(case)
 
 
-def test_a_breaker_that_opens_stops_a_fan_out_at_once_and_names_the_class() -> None:
+def test_a_run_that_ends_while_a_slot_changes_hands_leaves_no_wait_behind() -> None:
+    """The slot of the call that will wait goes to the next one, which may not be asked: the money is spent."""
+
     async def case() -> None:
-        provider = ScriptedProvider([failure(FailureClass.AUTH, evidence="401 Unauthorized")], hold=asyncio.Event())
-        limits = Limits(max_concurrent_agents=4)
-        lab = BrokerLab(providers={"main": provider}, policies={"main": Policy(breaker=BreakerRule())}, limits=limits)
-        for _ in range(20):
-            lab.call()
+        clock, slots = VirtualClock(), AgentSlots(1)
+        limited = failure(**PLAN_LIMIT, usage=Usage(cost_usd=2.0))
+        lab = BrokerLab(
+            providers={"main": ScriptedProvider([limited], capabilities=PRICED)},
+            policies={"main": Policy(wait=Wait())},
+            limits=Limits(max_extra_attempts=5, max_cost_usd=1.0),
+            clock=clock,
+            slots=slots,
+        )
+        lab.call()
+        lab.call()
         await lab.settle()
-        assert provider.hold is not None
-        provider.hold.set()
-        await lab.run_out()
+        assert [stopped.code.value for stopped in lab.failures] == ["COST_CAP"]
         await lab.broker.ended()
-        assert len(provider.requests) == 4, "nobody was asked after the first failure"
-        [stopped] = lab.failures
-        assert stopped.code.value == "AGENT_START"
-        assert stopped.details == {
-            "provider": "main", "class": "auth", "evidence": "401 Unauthorized", "reopensAt": EPOCH + 900
-        }  # fmt: skip
-        assert "is out of use: auth (401 Unauthorized)" in stopped.message
+        assert [end.outcome.value for end in lab.ends] == ["cancelled"]
+        assert clock.next_due is None, "no timer is left"
 
     run(case)
 
 
-def test_half_open_lets_one_agent_try_and_the_others_wait_for_what_it_finds() -> None:
-    async def case(second: Any, asked: int, failures: int) -> None:
-        clock = VirtualClock()
-        policy = Policy(breaker=BreakerRule(failures=1, reopen_seconds=900))
-        board = BreakerBoard({"main": policy.breaker or BreakerRule()}, None, clock.wall)
-        assert board.failed("main", FailureClass.OVERLOADED, None) is not None
-        clock.advance(899)
-        assert board.out_of_use("main") is not None
-        clock.advance(1)
-        provider = ScriptedProvider([second], hold=asyncio.Event())
-        lab = BrokerLab(providers={"main": provider}, policies={"main": policy}, clock=clock, board=board)
-        for _ in range(3):
-            lab.call()
-        await lab.settle()
-        assert len(provider.requests) == 1
-        assert provider.hold is not None
-        provider.hold.set()
+def test_a_long_reason_does_not_hide_what_is_done_about_it() -> None:
+    async def case() -> None:
+        long = AgentFailed("x" * 5000, failure_class=FailureClass.CRASHED)
+        lab = BrokerLab(providers={"main": ScriptedProvider([long])}, policies={"main": retry_of(FailureClass.CRASHED)})
+        lab.call()
         await lab.run_out()
-        assert len(provider.requests) == asked
-        assert len(lab.failures) == failures
+        assert lab.remarks[0].endswith("…; asking again in 5 s")
 
-    asyncio.run(case("ok", asked=3, failures=0))
-    asyncio.run(case(failure(FailureClass.CRASHED), asked=1, failures=1))
+    run(case)
 
 
-def test_a_breaker_outlives_its_host(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    rule = BreakerRule(failures=2, reopen_seconds=900)
-    board = BreakerBoard({"main": rule}, tmp_path, clock.wall)
-    board.failed("main", FailureClass.OVERLOADED, "529")
-    assert read_breakers(tmp_path) == {}
-    board.failed("main", FailureClass.OVERLOADED, "529")
-    [(name, state)] = read_breakers(tmp_path).items()
-    assert (name, state.failure_class, state.failures, state.reopens_at) == ("main", "overloaded", 2, EPOCH + 900)
-    assert BreakerBoard({"main": rule}, tmp_path, clock.wall).out_of_use("main") == state
-    board.succeeded("main")
-    assert read_breakers(tmp_path) == {}
-    (tmp_path / "breakers.json").write_text('{"main": {"failureClass": "nonsense"}}')
-    assert BreakerBoard({"main": rule}, tmp_path, clock.wall).out_of_use("main") is None
+def test_the_cost_of_an_attempt_that_was_stopped_is_unknown() -> None:
+    async def case() -> None:
+        lab = BrokerLab(
+            providers={"main": ScriptedProvider(["silence", "silence"])}, limits=Limits(agent_timeout_seconds=10)
+        )
+        lab.call()
+        await lab.run_out()
+        assert lab.broker.spending.unknown_attempts == 1
+        lab.call()
+        await lab.settle()
+        lab.broker.stop()
+        await lab.broker.ended()
+        assert lab.broker.spending.unknown_attempts == 2
+
+    run(case)
 
 
 def test_the_cap_on_money_is_looked_at_before_each_ask() -> None:
@@ -344,8 +333,32 @@ def test_a_policy_names_providers_that_exist(policies: dict[str, Policy], compla
         lambda: Wait(max_seconds=0),
         lambda: BreakerRule(failures=0),
         lambda: BreakerRule(reopen_seconds=0),
+        lambda: BreakerRule(reopen_seconds=math.inf),
+        lambda: BreakerRule(reopen_seconds=math.nan),
+        lambda: Wait(max_seconds=math.nan),
+        lambda: Retry(classes=frozenset({FailureClass.CRASHED}), first_seconds=math.nan),
+        lambda: Retry(classes=frozenset({FailureClass.CRASHED}), max_seconds=math.inf),
+        lambda: Retry(classes=frozenset({FailureClass.CRASHED}), max_server_delay_seconds=math.nan),
+        lambda: Retry(classes=frozenset({FailureClass.CRASHED}), factor=math.nan),
     ],
 )
 def test_a_grant_that_makes_no_sense_is_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"."):
         make()
+
+
+def test_what_agents_printed_is_not_kept_in_memory() -> None:
+    async def case() -> None:
+        schema = {"type": "object"}
+        provider = ScriptedProvider(
+            [AgentReply(text="long", value={"a": 1}), AgentReply(text="long")], capabilities=STREAMS
+        )
+        lab = BrokerLab(providers={"main": provider})
+        lab.call(schema=schema)
+        lab.call(schema=schema)
+        await lab.run_out()
+        assert lab.replies == {1: {"a": 1}, 2: None}
+        ends = [agent.attempts[0].end for agent in lab.broker.agents]
+        assert [getattr(end, "text", None) for end in ends] == ["", ""]
+
+    run(case)

@@ -85,7 +85,14 @@ def prepare(request: Request, settings: Settings) -> Prepared:
         limits=limits,
         max_agents=max_agents,
         first_line=first_line(request.target.name, max_agents, limits),
-        notes=request.notes + notes + chosen.notes + _program_note(chosen, workspace) + _check_notes(checks, workspace),
+        notes=(
+            *request.notes,
+            *notes,
+            *chosen.notes,
+            *_repeats_note(request, chosen),
+            *_program_note(chosen, workspace),
+            *_check_notes(checks, workspace),
+        ),
     )
 
 
@@ -140,6 +147,16 @@ def _refuse_ours_inside(workspace: Path, request: Request, settings: Settings) -
         refuse_inside(workspace, folder, "the script folder")
     for path, what in request.protected:
         refuse_inside(workspace, path, what)
+
+
+def _repeats_note(request: Request, chosen: Chosen) -> tuple[str, ...]:
+    if not request.max_extra_attempts or any(policy.repeats for policy in chosen.policies.values()):
+        return ()
+    note = (
+        "no provider has a policy that asks again, so --max-extra-attempts changes nothing; "
+        "a policy stands under [providers.NAME.policy] in loopwarden.toml"
+    )
+    return (note,)
 
 
 def _program_note(chosen: Chosen, workspace: Path | None) -> tuple[str, ...]:

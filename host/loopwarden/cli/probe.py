@@ -30,7 +30,8 @@ from loopwarden.providers.configured import (
     refuse_missing_program,
     with_choices,
 )
-from loopwarden.providers.home import private_folder, remove_tree
+from loopwarden.providers.home import private_folder
+from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden.run_folder import RunFolderError
 from loopwarden.schema import compile_schema
 from loopwarden.settings import Settings

@@ -60,9 +60,10 @@ class _Screen:
 class ProgressView:
     """Shows the events of one run. Agent text reaches the terminal only through `shown_line`, and never as markup."""
 
-    def __init__(self, output: Output) -> None:
-        """Draws on the error stream of the moment."""
+    def __init__(self, output: Output, *, provider: str | None = None) -> None:
+        """Draws on the error stream of the moment. `provider` is the one that needs no mention."""
         self._output = output
+        self._provider = provider
         screen = cast("IO[str]", _Screen(sys.stderr))
         self._console = Console(file=screen, markup=False, highlight=False, emoji=False, soft_wrap=True)
         self._bars = Progress(
@@ -120,7 +121,8 @@ class ProgressView:
             self._tasks[event.seq] = self._bars.add_task(f"#{event.seq} {label}", total=None)
         else:
             self._said_at[event.seq] = event.at
-            self._line(f"#{event.seq} {label} started")
+            by = f", by {event.provider}" if self._provider not in (None, event.provider) else ""
+            self._line(f"#{event.seq} {label} started{by}")
 
     def _progressed(self, event: AgentProgress) -> None:
         label = self._labels.get(event.seq)

@@ -22,9 +22,10 @@ from loopwarden.providers.configured import (
     make_dialect,
     make_provider,
 )
-from loopwarden.providers.home import private_folder, remove_tree
+from loopwarden.providers.home import private_folder
 from loopwarden.providers.process import Program, SupervisedProcess
 from loopwarden.providers.program import ProgramNotStarted
+from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden.settings import Settings
 
 VERSION_TIMEOUT_SECONDS: Final = 10.0

@@ -23,6 +23,7 @@ _KINDS = {
 _ARGUMENT_CHARS = 300
 _LABEL_CHARS = 60
 _REASON_CHARS = 400
+_VERDICT_CHARS = 160
 _TAIL_CHARS = 2000
 _RESULT_CHARS = 8000
 
@@ -30,13 +31,15 @@ _RESULT_CHARS = 8000
 def verdict(receipt: Receipt, *, live: bool = False) -> str:
     """The ending in one line. What an agent said is called a report; only a check of the host verifies."""
     if receipt.stop_reason is None:
-        return "still running" if live else "did not end: its host was killed"
+        waiting = [agent.waiting_until for agent in receipt.agents if agent.waiting_until is not None]
+        waits = f", waiting until {_moment(min(waiting))}" if waiting else ""
+        return f"still running{waits}" if live else "did not end: its host was killed"
     if receipt.failure is not None:
         place = f" (line {receipt.failure.line} of the script)" if receipt.failure.line is not None else ""
         return f"{receipt.failure.code}: {shown_line(receipt.failure.message, _TAIL_CHARS)}{place}"
     sentence = shown_line(receipt.sentence or "the run ended")
     if receipt.standing != "complete":
-        return sentence
+        return f"{sentence}{_why_not(receipt)}"
     if receipt.verified is None:
         return f"{sentence}; not verified ({'the checks did not finish' if receipt.checks else 'no check'})"
     commands = ", ".join(_command(check) for check in receipt.checks)
@@ -44,6 +47,22 @@ def verdict(receipt: Receipt, *, live: bool = False) -> str:
         return f"{sentence}; verified by: {commands}"
     failed = ", ".join(f"{_command(check)} ({_ending(check)})" for check in receipt.checks if not _passed(check))
     return f"{sentence}; not verified, the check failed: {failed or commands}"
+
+
+def _why_not(receipt: Receipt) -> str:
+    """What stood in the way, in the words of an agent or of its provider, for those who see the ending alone."""
+    match receipt.standing:
+        case "blocked":
+            blocker = None if receipt.last_handoff is None else receipt.last_handoff.get("blocker")
+            return f": {shown_line(blocker, _VERDICT_CHARS)}" if isinstance(blocker, str) and blocker else ""
+        case "round-failed":
+            failed = [agent for agent in receipt.agents if agent.failure_class is not None]
+            if not failed:
+                return ""
+            reason = shown_line(failed[-1].reason or "", _VERDICT_CHARS)
+            return f" ({failed[-1].failure_class}: {reason})" if reason else f" ({failed[-1].failure_class})"
+        case _:
+            return ""
 
 
 def receipt_text(receipt: Receipt, folder: Path | None, *, body: str = "", paths: bool = False) -> str:
@@ -130,7 +149,7 @@ def _walls(receipt: Receipt) -> str:
 def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
     lines = [""] if receipt.agents else []
     for agent in receipt.agents:
-        lines.append(f"  {agent_line(agent)}")
+        lines.append(f"  {_agent_line(agent, receipt.provider)}")
         lines += [f"       {line}" for line in _asks(agent)]
         lines += [f"       {shown_line(note, _REASON_CHARS)}" for note in agent.notes]
         if paths and folder is not None and agent.folder is not None:
@@ -138,12 +157,14 @@ def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
     return lines
 
 
-def agent_line(agent: AgentRecord) -> str:
-    """One agent on one line."""
+def _agent_line(agent: AgentRecord, usual_provider: str) -> str:
+    """One agent on one line; its provider where that is another one than the run's."""
+    by = f", by {shown_line(agent.provider, _LABEL_CHARS)}" if agent.provider != usual_provider else ""
+    state = "running" if agent.waiting_until is None else f"waiting until {_moment(agent.waiting_until)}"
     took = "" if agent.seconds is None else f" after {duration(agent.seconds)}"
     kind = f" ({shown_line(agent.failure_class)})" if agent.failure_class else ""
     reason = f": {shown_line(agent.reason, _REASON_CHARS)}" if agent.reason else ""
-    return f"#{agent.seq:<3} {shown_line(agent.label, _LABEL_CHARS)}  {agent.outcome or 'running'}{took}{kind}{reason}"
+    return f"#{agent.seq:<3} {shown_line(agent.label, _LABEL_CHARS)}{by}  {agent.outcome or state}{took}{kind}{reason}"
 
 
 def _asks(agent: AgentRecord) -> list[str]:

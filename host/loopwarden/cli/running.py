@@ -132,7 +132,7 @@ async def _watch(run: Run[Any], prepared: Prepared, output: Output) -> Outcome[A
         output.say(shown_line(f"agents work in {worktree.path}, on the branch {worktree.branch}"))
         for note in worktree.notes:
             output.say(f"note: {shown_line(note)}")
-    view = ProgressView(output)
+    view = ProgressView(output, provider=prepared.chosen.name)
     with view.drawing():
         await view.follow(run.events())
         return await run.wait()

@@ -17,7 +17,7 @@ from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Capabilit
 from loopwarden.providers.agent_program import WHAT, CommandPlan, last_words, stream_file, workspace_of
 from loopwarden.providers.candidates import Found, NotFound, find_value
 from loopwarden.providers.command_line import checked_argv, checked_names, checked_variables
-from loopwarden.providers.home import SCHEMA_NAME, private_folder, remove_tree, write_private
+from loopwarden.providers.home import SCHEMA_NAME, private_folder, write_private
 from loopwarden.providers.mark import MARK_NAME
 from loopwarden.providers.process import Ending, Program, SupervisedProcess
 from loopwarden.providers.program import (
@@ -25,6 +25,8 @@ from loopwarden.providers.program import (
     allowed_environment,
     find_program,
 )
+from loopwarden.providers.redaction import Secrets
+from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden.schema import UnsupportedSchema, compile_schema
 from loopwarden_engine.plain import JsonObject, compact_json
 
@@ -93,6 +95,10 @@ class CommandProvider:
             raise ProviderStartError(
                 "a command provider cannot choose a model; leave model out, or name a provider whose argv chooses it"
             )
+        passed = {name: os.environ[name] for name in self._pass_env if name in os.environ}
+        return await Secrets.given({**passed, **self._env}).kept(request, self._reply)
+
+    async def _reply(self, request: AgentRequest) -> AgentReply:
         with contextlib.ExitStack() as stack:
             try:
                 folder = workspace_of(request)

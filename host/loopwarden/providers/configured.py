@@ -7,7 +7,7 @@ no credentials, an option that the program does not have, a file or a variable t
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Final, assert_never
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.provider import Provider
@@ -24,6 +24,9 @@ from loopwarden.providers.command import CommandProvider
 from loopwarden.providers.dialect import Dialect, ProgramOptions
 from loopwarden.providers.program import ProgramNotStarted, allowed_environment, find_program
 from loopwarden.settings import Settings
+
+_NO_CREDENTIAL: Final = ("_URL", "_MODEL")
+"""How names of variables end that hold no credentials."""
 
 
 def find_entry(name: str, settings: Settings) -> ProviderSettings:
@@ -168,9 +171,11 @@ def program_options(given: AgentProgramSettings) -> ProgramOptions:
 def missing_credentials(name: str, given: AgentProgramSettings) -> str | None:
     """Why this agent program would find no credentials, as a sentence; None when it may find some.
 
-    Which variables of `pass_env` and `env` carry them is not asked: with an endpoint of one's own any name can.
+    Which variables of `pass_env` and `env` carry them is not asked, since with an endpoint of one's own any name can;
+    the address of an endpoint and the name of a model are none.
     """
-    if given.credential_files or given.env or any(os.environ.get(variable) for variable in given.pass_env):
+    may_carry = any(not variable.endswith(_NO_CREDENTIAL) for variable in given.env)
+    if given.credential_files or may_carry or any(os.environ.get(variable) for variable in given.pass_env):
         return None
     if given.pass_env:
         names = ", ".join(given.pass_env)

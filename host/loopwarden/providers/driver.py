@@ -22,9 +22,10 @@ from loopwarden.providers.home import AgentHome, is_inside
 from loopwarden.providers.mark import MARK_NAME
 from loopwarden.providers.overdue import OverdueWatch
 from loopwarden.providers.process import Ending, Program, SupervisedProcess
-from loopwarden.providers.program import ProgramNotStarted, allowed_environment, find_program
+from loopwarden.providers.program import ProgramNotStarted, SupervisorLost, allowed_environment, find_program
 from loopwarden.providers.quiet import LifeSigns
 from loopwarden.providers.records import RecordReader
+from loopwarden.providers.redaction import Secrets
 from loopwarden.providers.verdict import Attempt, conclude, conclude_cancelled, has_answered, reading_fault
 from loopwarden_engine.plain import JsonObject
 
@@ -108,6 +109,10 @@ class ProgramProvider:
         problem = _model_problem(request.model)
         if problem is not None:
             raise ProviderStartError(problem)
+        secrets = Secrets.given(self._given_variables(), self._options.credential_files.values())
+        return await secrets.kept(request, self._reply)
+
+    async def _reply(self, request: AgentRequest) -> AgentReply:
         home = AgentHome.make(request)
         try:
             attempt = await self._run(request, home)
@@ -137,17 +142,14 @@ class ProgramProvider:
         reading = self._dialect.reading(ask)
         with LifeSigns(request) as signs:
             listener = Listener(title, reading, signs)
+            program = self._process(request, ask, launch, home, listener)
             try:
-                process = SupervisedProcess.begin(self._process(request, ask, launch, home, listener))
+                try:
+                    ending, cancelled = await _run_watched(program, listener)
+                except SupervisorLost:
+                    ending, cancelled = await _run_watched(program, listener)
             except ProgramNotStarted as error:
                 raise ProviderStartError(str(error)) from None
-            watch = listener.watch(lambda: process.ask_for_end(request.grace_seconds))
-            try:
-                ending, cancelled = await _until_end(process, request.grace_seconds)
-            finally:
-                watch.close()
-            if process.refusal is not None and cancelled is None:
-                raise ProviderStartError(str(process.refusal))
             listener.finish()
         return Attempt(
             title=title,
@@ -157,7 +159,7 @@ class ProgramProvider:
             ending=ending,
             max_output_bytes=request.max_output_bytes,
             cancelled=cancelled,
-            is_overdue=watch.has_ended_it,
+            is_overdue=listener.was_overdue,
             notes=(*listener.reader.counts.notes(), *ending.notes),
         )
 
@@ -198,8 +200,12 @@ class ProgramProvider:
         """The environment of the program. Later ones win, and what the settings give wins over all."""
         private = {"HOME": os.fspath(home), "TMPDIR": os.fspath(temporary)}
         private |= {name: os.fspath(home / folder) for name, folder in XDG_FOLDERS.items()}
+        return allowed_environment(os.environ, (), {**private, **of_dialect, **self._given_variables()})
+
+    def _given_variables(self) -> dict[str, str]:
+        """What the settings give to the program."""
         passed = {name: os.environ[name] for name in self._options.pass_env if name in os.environ}
-        return allowed_environment(os.environ, (), {**private, **of_dialect, **passed, **self._options.env})
+        return {**passed, **self._options.env}
 
 
 class Listener:
@@ -216,6 +222,11 @@ class Listener:
         """Have `end` called when the program has given its answer and does not end."""
         self._watch = OverdueWatch(lambda: has_answered(self._reading), end)
         return self._watch
+
+    @property
+    def was_overdue(self) -> bool:
+        """The program was ended for that."""
+        return self._watch is not None and self._watch.has_ended_it
 
     def hear_output(self, data: bytes) -> None:
         """Take a piece of standard output. Raises `AgentFailed` when the reading cannot deal with it."""
@@ -240,6 +251,19 @@ class Listener:
                 raise reading_fault(self._title, error) from error
             if words is not None:
                 self._signs.does(words)
+
+
+async def _run_watched(program: Program, listener: Listener) -> tuple[Ending, asyncio.CancelledError | None]:
+    """Run a program to its end, also when cancelled meanwhile. Raises `ProgramNotStarted`."""
+    process = SupervisedProcess.begin(program)
+    watch = listener.watch(lambda: process.ask_for_end(program.grace_seconds))
+    try:
+        ending, cancelled = await _until_end(process, program.grace_seconds)
+    finally:
+        watch.close()
+    if process.refusal is not None and cancelled is None:
+        raise process.refusal
+    return ending, cancelled
 
 
 async def _until_end(process: SupervisedProcess, grace_seconds: float) -> tuple[Ending, asyncio.CancelledError | None]:

@@ -13,7 +13,7 @@ in its answer: an agent that writes "I hit the rate limit" has hit none.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from loopwarden.failure_class import FailureClass
@@ -49,17 +49,17 @@ _TOO_LONG: Final = _any_of(
     r"context (?:\w+ )?is too (?:large|long)",
     r"context_length_exceeded|context window (?:exceeded|overflow)|(?:exceed|over)\w* .{0,40}context (?:length|window)",
     r"(?:maximum|max|model'?s) context (?:length|window)",
-    r"input (?:token count|length).{0,40}exceed|input exceeds the maximum|stdin input exceeds",
+    r"input (?:token count|length).{0,40}exceed|input exceeds the maximum|stdin input (?:exceeds|truncated)",
     r"maximum prompt (?:length|size)|too many input tokens",
 )
 _BILLING: Final = _any_of(
     r"credit balance|(?:no|out of|insufficient|not enough) (?:\w+ )?(?:credits?|funds|balance)",
     r"insufficient_(?:quota|funds|credits?|balance)|payment[ _]required|billing|usage_not_included",
-    r"quota[ _](?:is )?exceeded|exceeded (?:\w+ ){0,3}quota",
+    r"(?<!allocated )quota[ _](?:is )?exceeded|free allocated quota|exceeded (?:\w+ ){0,3}quota",
 )
 _AUTH: Final = _any_of(
-    r"unauthori[sz]ed|unauthenticated|authentication[ _](?:failed|error|required)|failed to authenticate",
-    r"not authenticated",
+    r"\bunauthori[sz]ed|unauthenticated|authentication[ _](?:failed|error|required)|failed to authenticate",
+    r"not authenticated|invalid authentication|\btoken has expired",
     r"not logged in|(?:please|must) (?:run )?/?log ?in|permission_error|access denied|\b40[13] forbidden",
     r"(?:invalid|incorrect|wrong|missing|expired|revoked|no|disabled|provide an?) (?:[\w'.-]{1,30} ){0,2}api[- _]?key",
     r"(?:invalid|incorrect|missing|expired|revoked)[ _](?:x-)?(?:api[-_]key|[\w-]{0,20}token|[\w ]{0,20}credentials?)",
@@ -80,6 +80,7 @@ _UNAVAILABLE: Final = _any_of(
     r"fetch failed|network (?:error|is unreachable)|socket hang up|other side closed|waiting for network",
     r"(?:could not|couldn't|cannot|can't|failed to|unable to) (?:connect|reach|resolve)|getaddrinfo|no route to host",
     r"name or service not known|error sending request|stream (?:disconnected|ended|closed) before|premature close",
+    r"request timed out|request timeout|upstream request failed|error: terminated\b",
     r"internal[ _]server[ _]error|server_error|bad gateway|gateway time-?out|empty or malformed response",
 )
 _BY_WORDS: Final = (
@@ -101,6 +102,8 @@ _USAGE: Final = re.compile(
 )
 _ERROR_LINE: Final = re.compile(r"\W{0,4}(?:fatal|error)\b", re.IGNORECASE)
 _WARNING_LINE: Final = re.compile(r"\W{0,4}(?:warn|note\b|info\b|hint\b)", re.IGNORECASE)
+# Node warns of deprecated calls and of NODE_TLS_REJECT_UNAUTHORIZED in runs that go well, too.
+NODE_WARNING: Final = re.compile(r"\(node:\d+\) |\(Use `node --trace-")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 _UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -123,6 +126,12 @@ _RESET_CLOCK: Final = re.compile(
     r"\b(?:again at|resets?(?: at)?|available at)\s+(\d{1,2})(?::(\d\d))?\s*([ap])\.?m\b\.?(\s*\(?utc\b)?",
     re.IGNORECASE,
 )
+_RESET_DAY: Final = re.compile(
+    r"\b(?:again at|resets?(?: at| on)?|available at)\s+([a-z]{3})[a-z]{0,6}\.? (\d{1,2})(?:st|nd|rd|th)?"
+    r"(?:,? (\d{4}))?,?(?: at)?\s+(\d{1,2})(?::(\d\d))?\s*([ap])\.?m\b\.?(\s*\(?utc\b)?",
+    re.IGNORECASE,
+)
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def class_of_status(status: int) -> FailureClass | None:
@@ -166,6 +175,8 @@ def class_of_lines(text: str) -> tuple[FailureClass, str] | None:
     if _USAGE.search(text):
         return None
     for line in reversed(text.splitlines()):
+        if NODE_WARNING.match(line):
+            continue
         failure_class = class_of_text(line)
         if failure_class is not None:
             return failure_class, evidence_line(line)
@@ -189,7 +200,8 @@ def first_line(text: str) -> str | None:
 
     The error stands before a stack or a manual.
     """
-    lines = [line for line in map(evidence_line, text[:MAX_READ_CHARS].splitlines()) if line]
+    found = map(evidence_line, text[:MAX_READ_CHARS].splitlines())
+    lines = [line for line in found if line and not NODE_WARNING.match(line)]
     errors = [line for line in lines if _ERROR_LINE.match(line)]
     others = [line for line in lines if not _WARNING_LINE.match(line)]
     return next(iter(errors or others or lines), None)
@@ -230,6 +242,8 @@ def reset_in(text: str, *, now: float) -> float | None:
         return _plausible(float(found[1] or found[2]), now)
     if found := _RESET_CLOCK.search(text):
         return _next_time_of_day(found, now)
+    if found := _RESET_DAY.search(text):
+        return _day_and_time(found, now)
     if "reset" in text.lower() or "again" in text.lower():
         for found in _RESET_DATE.finditer(text):
             try:
@@ -251,13 +265,35 @@ def _plausible(when: float, now: float) -> float | None:
 
 
 def _next_time_of_day(found: re.Match[str], now: float) -> float | None:
-    hour, minute = int(found[1]), int(found[2] or 0)
-    if not 1 <= hour <= 12 or minute > 59:
+    time_of_day = _time_of_day(found[1], found[2], found[3])
+    if time_of_day is None:
         return None
-    hour = hour % 12 + (12 if found[3].lower() == "p" else 0)
-    zone = UTC if found[4] else None
-    today = datetime.fromtimestamp(now, tz=zone)
-    when = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    today = datetime.fromtimestamp(now, tz=UTC if found[4] else None)
+    when = datetime.combine(today, time_of_day, tzinfo=today.tzinfo)
     if when < today:
         when += timedelta(days=1)
     return when.timestamp()
+
+
+def _day_and_time(found: re.Match[str], now: float) -> float | None:
+    """As in "Dec 3rd, 2026 9:05 AM"; without a year, the next such day after `now`, or the one just passed."""
+    time_of_day = _time_of_day(found[4], found[5], found[6])
+    if time_of_day is None or found[1].lower() not in _MONTHS:
+        return None
+    today = datetime.fromtimestamp(now, tz=UTC if found[7] else None)
+    month, day = _MONTHS.index(found[1].lower()) + 1, int(found[2])
+    for year in (int(found[3]),) if found[3] else (today.year, today.year + 1):
+        try:
+            when = datetime.combine(date(year, month, day), time_of_day, tzinfo=today.tzinfo)
+            plausible = _plausible(when.timestamp(), now)
+        except (ValueError, OverflowError, OSError):
+            continue
+        if plausible is not None:
+            return plausible
+    return None
+
+
+def _time_of_day(hour: str, minute: str | None, half: str) -> time | None:
+    if not 1 <= int(hour) <= 12 or int(minute or 0) > 59:
+        return None
+    return time(int(hour) % 12 + (12 if half.lower() == "p" else 0), int(minute or 0))

@@ -5,9 +5,7 @@ run, or in a temporary folder when the host keeps nothing on disk.
 """
 
 import asyncio
-import contextlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -15,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from loopwarden.provider import AgentRequest, ProviderStartError
+from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden_engine.plain import compact_json
 
 TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - mkdtemp makes private folders in them
@@ -46,29 +45,6 @@ def write_private(path: Path, data: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, as far as possible. Never follows a link, never raises."""
-    if folder.is_symlink():
-        # An agent has put it in the place of its home: whatever it leads to is not ours.
-        with contextlib.suppress(OSError):
-            folder.unlink()
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        # Some caches make their folders read-only, so that nothing in them can be removed.
-        _open_folder(folder)
-        for path, names, _ in os.walk(folder):
-            for name in names:
-                _open_folder(Path(path, name))
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_folder(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        if not path.is_symlink():
-            path.chmod(0o700)
 
 
 def is_inside(path: str) -> bool:
@@ -134,7 +110,7 @@ class AgentHome:
         for name, text in files.items():
             self._write(name, text.encode())
         for name, source in credentials.items():
-            self._write(name, _read_credentials(source))
+            self._write(name, read_credentials(source))
 
     async def remove(self) -> None:
         """Remove what is left, in a thread. A cancellation meanwhile is raised when nothing is left.
@@ -196,7 +172,8 @@ class AgentHome:
             raise ProviderStartError(f"{name!r} could not be written for the agent: {_reason(error)}") from None
 
 
-def _read_credentials(source: str) -> bytes:
+def read_credentials(source: str) -> bytes:
+    """The content of a file of credentials on this machine. Raises `ProviderStartError`."""
     path = os.path.expanduser(source)
     try:
         # Never waits, should it be a pipe.

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from loopwarden.providers.mark import MARK_NAME, Mark
-from loopwarden.providers.program import ProgramNotStarted, find_program, refusal_sentence
+from loopwarden.providers.program import ProgramNotStarted, SupervisorLost, find_program, refusal_sentence
 from loopwarden.providers.streams import InputNotTaken, InputStream, KeptFile, OutputStream
 from loopwarden.providers.supervisors import SUPERVISORS
 
@@ -123,6 +123,13 @@ class SupervisedProcess:
     @classmethod
     async def start(cls, program: Program) -> "SupervisedProcess":
         """Start a program. Raises `ProgramNotStarted`; when cancelled, leaves nothing behind."""
+        try:
+            return await cls._start(program)
+        except SupervisorLost:
+            return await cls._start(program)
+
+    @classmethod
+    async def _start(cls, program: Program) -> "SupervisedProcess":
         process = cls.begin(program)
         try:
             await process.started()
@@ -271,6 +278,7 @@ class SupervisedProcess:
         except OSError:
             data, descriptors = b"", []
         for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
             self._handle = descriptor
             self._loop.add_reader(descriptor, self._supervisor_ended)
         if not data:
@@ -334,16 +342,19 @@ class SupervisedProcess:
         else:
             self._ended.set_exception(fault)
         if not self._started.done():
-            self.refusal = ProgramNotStarted(self._refusal())
+            self.refusal = self._refusal()
             self._started.set_result(None)
 
-    def _refusal(self) -> str:
+    def _refusal(self) -> ProgramNotStarted:
         if "refused" not in self._report:
-            return f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
-        return refusal_sentence(
+            reason = f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
+            # Its first word comes before it reads the order.
+            return ProgramNotStarted(reason) if self._report else SupervisorLost(reason)
+        sentence = refusal_sentence(
             str(self._report["refused"]), int(str(self._report["errno"])),
             what=self._program.what, program=self._path, folder=str(self._program.folder),
         )  # fmt: skip
+        return ProgramNotStarted(sentence)
 
     def _ending(self, unkillable: Sequence[int]) -> Ending:
         report = self._report

@@ -20,6 +20,10 @@ class ProgramNotStarted(LoopwardenError):
     """A program could not be started. The message is a sentence that names it and says what to do."""
 
 
+class SupervisorLost(ProgramNotStarted):
+    """The supervisor ended before it was ready, so nothing of the program was started. Another try may do better."""
+
+
 def allowed_environment(
     source: Mapping[str, str], pass_names: Sequence[str], added: Mapping[str, str]
 ) -> dict[str, str]:

@@ -28,7 +28,7 @@ class LineCounts:
     broken: int = 0
     """Lines that begin like an object and are none: cut off, or nested too deep."""
     other_json: int = 0
-    """JSON that is no object."""
+    """JSON that is no object, nor a list of records."""
     long: int = 0
     not_utf8: int = 0
     """Also counted as what they are once their bad bytes are replaced."""
@@ -106,12 +106,11 @@ class RecordReader:
         if not line:
             self.counts.blank += 1
             return
-        record = self._record(line)
-        if record is not None:
-            self.counts.records += 1
-            records.append(record)
+        found = self._records_in(line)
+        self.counts.records += len(found)
+        records += found
 
-    def _record(self, line: bytes) -> JsonObject | None:
+    def _records_in(self, line: bytes) -> list[JsonObject]:
         try:
             text = line.decode()
         except UnicodeDecodeError:
@@ -123,9 +122,11 @@ class RecordReader:
             except (ValueError, RecursionError):
                 # Not kept as plain text: what the agent said in half a record must not be taken for an error message.
                 self.counts.broken += 1
-                return None
+                return []
             assert isinstance(value, dict)
-            return value
+            return [value]
+        if line[0] == ord("[") and (listed := _listed_records(text)):
+            return listed
         if line[0] in _JSON_STARTS and _is_json(text):
             self.counts.other_json += 1
         else:
@@ -133,11 +134,21 @@ class RecordReader:
         self._plain += text[-PLAIN_TAIL_BYTES:].encode("utf-8", "replace") + b"\n"
         if len(self._plain) > 4 * PLAIN_TAIL_BYTES:
             del self._plain[:-PLAIN_TAIL_BYTES]
-        return None
+        return []
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _listed_records(text: str) -> list[JsonObject]:
+    """The records of a program that prints all of them as one list; nothing when `text` is another list."""
+    try:
+        value = _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return []
+    is_records = all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in value)
+    return value if is_records else []
 
 
 def _is_json(text: str) -> bool:

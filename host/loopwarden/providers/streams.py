@@ -26,8 +26,11 @@ class KeptFile:
         self.problem: str | None = None
         self._name = path.name
         self._descriptor = -1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
+            # An agent of an earlier attempt, which has our rights, may have put something there. Opening a pipe would
+            # wait for its reader for ever.
+            path.unlink(missing_ok=True)
             self._descriptor = os.open(path, flags, 0o600)
         except OSError as error:
             self._give_up(error)

@@ -65,15 +65,18 @@ class Supervisors:
         self._nursery: _Nursery | None = None
         self._live = 0
 
+    def forget(self) -> None:
+        """This is a forked copy of the host: nursery and supervisors are somebody else's, and so may the lock be."""
+        self._lock = threading.Lock()
+        self._close()
+        self._live = 0
+
     def ask(self, descriptors: Sequence[int]) -> None:
         """Have a supervisor forked for an agent with these standard streams and this link. Raises OSError.
 
         Count it as live until `ended`.
         """
         with self._lock:
-            if self._nursery is not None and self._nursery.owner != os.getpid():
-                self._close()
-                self._live = 0
             for _ in range(2):
                 if self._nursery is None:
                     self._nursery = _Nursery()
@@ -111,3 +114,4 @@ class Supervisors:
 
 SUPERVISORS: Final = Supervisors()
 atexit.register(SUPERVISORS.close)
+os.register_at_fork(after_in_child=SUPERVISORS.forget)

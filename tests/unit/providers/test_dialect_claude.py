@@ -1,43 +1,22 @@
 """The dialect of Claude Code: how it is started, and what its records mean."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwarden.failure_class import FailureClass
-from loopwarden.providers.dialect import Answer, Ask, ProgramEnd, ProgramOptions, Trouble
+from loopwarden.providers.dialect import Answer, ProgramEnd, ProgramOptions, Trouble
 from loopwarden.providers.dialects.claude import MAX_ARGUMENT_BYTES, MAX_PROMPT_BYTES, Claude
-from support.odd_records import kinds_of_records, odd_records
+from support import dialect_lab as lab
+from support.dialect_lab import ENDED, SCHEMA, ask, survive_odd_records
+from support.odd_records import kinds_of_records
 
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-ENDED = ProgramEnd(exit=0, signal=None, is_cancelled=False, errors="", plain_output="")
 SUCCESS: dict[str, Any] = {"type": "result", "is_error": False, "subtype": "success", "result": "done"}
 
 
-def ask(**changes: Any) -> Ask:
-    options = changes.pop("options", ProgramOptions())
-    plain = Ask(
-        prompt="Do it.",
-        schema=None,
-        schema_file=None,
-        model=None,
-        workspace=Path("/project"),
-        home=Path("/private/home"),
-        max_cost_usd=None,
-        is_root=False,
-        options=options,
-    )
-    return replace(plain, **changes)
-
-
 def read(*records: dict[str, Any], end: ProgramEnd = ENDED, **of_ask: Any) -> Answer | Trouble:
-    reading = Claude().reading(ask(**of_ask))
-    for record in records:
-        reading.take(record)
-    return reading.conclude(end)
+    return lab.read(Claude(), *records, end=end, **of_ask)
 
 
 def test_a_plain_ask_keeps_everything_of_the_workspace_out() -> None:
@@ -159,6 +138,13 @@ def test_a_rejected_allowance_tells_the_time_of_reset_and_an_allowed_one_nothing
     assert read(event("allowed_warning"), SUCCESS) == Answer(text="done", notes=("93% of its five_hour limit is used",))
 
 
+def test_a_plan_that_is_used_up_and_pays_for_more_is_not_waited_for() -> None:
+    info = {"status": "rejected", "resetsAt": 1796048552, "rateLimitType": "five_hour", "isUsingOverage": True}
+    found = read({"type": "rate_limit_event", "rate_limit_info": info}, end=replace(ENDED, exit=143))
+    assert isinstance(found, Trouble)
+    assert found.failure_class is FailureClass.CANCELLED
+
+
 def test_denied_tools_are_a_note_of_a_success_and_the_class_of_a_failure_without_another() -> None:
     denials = {"permission_denials": [{"tool_name": "Write"}, {"tool_name": "Write"}, {"tool_name": "Bash"}]}
     note = "it was not allowed to use Write, Bash"
@@ -211,16 +197,7 @@ def test_progress_names_tool_and_file_and_repeats_nothing() -> None:
 def test_no_record_whatever_it_holds_raises(schema: dict[str, Any] | None) -> None:
     records = kinds_of_records("claude")
     assert {record.get("type") for record in records} >= {"system", "assistant", "user", "result", "rate_limit_event"}
-    ends = (ENDED, replace(ENDED, exit=1, errors="\ud800"), replace(ENDED, exit=None, signal=99))
-    for record in records:
-        for changed in odd_records(record):
-            reading = Claude().reading(ask(schema=schema))
-            words = reading.take(changed)
-            assert words is None or (words.isprintable() and len(words) <= 120), words
-            for end in ends:
-                verdict = reading.conclude(end)
-                assert isinstance(verdict, Trouble) or verdict.text.strip() or verdict.value is not None
-            assert reading.usage is None or json.dumps(reading.usage.to_json(), allow_nan=False)
+    survive_odd_records(Claude(), records, schema)
 
 
 @pytest.mark.parametrize("record", [{}, {"type": "result"}, {"type": None}, {"type": ["result"]}, {"": ""}])

@@ -177,6 +177,38 @@ def test_lines_of_every_run_on_standard_error_are_no_evidence() -> None:
     assert (verdict.failure_class, verdict.evidence) == (FailureClass.CRASHED, "exit 1")
 
 
+def test_an_end_in_the_middle_of_a_turn_without_a_word_is_an_interrupt() -> None:
+    started = {"type": "turn.started"}
+    usual = "WARNING: proceeding, even though we could not create PATH aliases: x\n"
+    for records, end, failure_class in (
+        ((started, command("ls")), ended(1, errors=usual), FailureClass.CANCELLED),
+        ((started,), ended(1, errors=usual + "Error: odd\n"), FailureClass.CRASHED),
+        ((started,), ended(101, errors=usual), FailureClass.CRASHED),
+        ((), ended(1, errors=usual), FailureClass.CRASHED),
+        ((started, error("Reconnecting... 1/5 (unexpected status 401 Unauthorized: x)")), ended(1), FailureClass.AUTH),
+    ):
+        verdict = read(CODEX, *records, end=end)
+        assert isinstance(verdict, Trouble)
+        assert verdict.failure_class is failure_class
+
+
+@pytest.mark.parametrize(
+    ("last", "exit_", "failure_class"),
+    [
+        ("tokens used\n135\n", 0, FailureClass.INVALID_OUTPUT),
+        ("tokens used\n135\n", 1, FailureClass.CRASHED),
+        ("ERROR: unexpected status 401 Unauthorized: no key\n", 1, FailureClass.AUTH),
+    ],
+)
+def test_of_a_conversation_on_standard_error_only_the_errors_are_read(
+    last: str, exit_: int, failure_class: FailureClass
+) -> None:
+    said = "OpenAI Codex v0.171.0\n--------\nworkdir: /w\n--------\nuser\nDo it.\ncodex\n429: I hit the rate limit.\n"
+    verdict = read(CODEX, end=ended(exit_, errors=said + last))
+    assert isinstance(verdict, Trouble)
+    assert verdict.failure_class is failure_class
+
+
 def test_usage_is_that_of_the_last_turn_record_and_unknown_before() -> None:
     reading = CODEX.reading(ask())
     reading.take(message("x"))

@@ -160,13 +160,31 @@ def test_without_a_result_the_exit_may_tell(exit_: int, failure_class: FailureCl
 def test_a_failed_attempt_on_standard_error_explains_an_end_while_it_waits_for_its_model(
     errors: str, failure_class: FailureClass, retry_after: float | None
 ) -> None:
-    for end in ({"signal": 15}, {"exit": 0}, {"signal": 9, "is_cancelled": True}):
+    for end in ({"signal": 15}, {"exit": 0}, {"signal": 9}, {"signal": 9, "is_cancelled": True}):
         for before in ((PROMPT,), (PROMPT, TOOL, RESULT)):
             found = trouble(*before, errors=errors, **end)
             assert (found.failure_class, found.retry_after_seconds) == (failure_class, retry_after)
     for busy in ((PROMPT, TOOL), (PROMPT, said("hel"))):
         assert trouble(*busy, errors=errors, signal=15).failure_class is FailureClass.CANCELLED
-    assert trouble(PROMPT, errors=errors, signal=9).failure_class is FailureClass.CRASHED
+    assert trouble(PROMPT, TOOL, errors=errors, signal=9).failure_class is FailureClass.CRASHED
+    assert trouble(PROMPT, errors=errors, signal=11).failure_class is FailureClass.CRASHED
+
+
+def test_an_end_in_the_middle_without_a_word_is_a_signal_to_its_group() -> None:
+    init = {"type": "init", "session_id": "1", "model": "m"}
+    usual = "YOLO mode is enabled. All tool calls will be automatically approved.\n"
+    for records in ((init, PROMPT), (init, PROMPT, TOOL), (init, PROMPT, said("Partial"))):
+        assert trouble(*records, errors=usual).failure_class is FailureClass.CANCELLED
+    assert trouble(init, PROMPT, errors=usual + "Error: odd\n").failure_class is FailureClass.INVALID_OUTPUT
+    assert trouble(errors=usual, plain_output="0.61.0\n").failure_class is FailureClass.INVALID_OUTPUT
+
+
+def test_a_prompt_that_was_cut_explains_a_success_without_an_answer() -> None:
+    errors = "YOLO mode is enabled.\nWarning: stdin input truncated to 8388608 bytes.\n"
+    found = trouble(PROMPT, SUCCESS, errors=errors)
+    assert found.failure_class is FailureClass.PROMPT_TOO_LONG
+    assert found.evidence == "Warning: stdin input truncated to 8388608 bytes."
+    assert read(GEMINI, PROMPT, said("hello"), SUCCESS, end=ended(errors=errors)) == Answer(text="hello")
 
 
 def test_what_agent_and_prompt_say_of_rate_limits_is_no_rate_limit() -> None:

@@ -8,35 +8,17 @@ from typing import Any
 import pytest
 
 from loopwarden.failure_class import FailureClass
-from loopwarden.providers.dialect import Answer, Ask, ProgramEnd, ProgramOptions, Trouble
+from loopwarden.providers.dialect import Answer, ProgramEnd, ProgramOptions, Trouble
 from loopwarden.providers.dialects.qwen import MAX_PROMPT_BYTES, Qwen
-from support.odd_records import kinds_of_records, odd_records
+from support import dialect_lab as lab
+from support.dialect_lab import ENDED, SCHEMA, ask, survive_odd_records
+from support.odd_records import kinds_of_records
 
-SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-ENDED = ProgramEnd(exit=0, signal=None, is_cancelled=False, errors="", plain_output="")
 SUCCESS: dict[str, Any] = {"type": "result", "is_error": False, "subtype": "success", "result": "done"}
 
 
-def ask(**changes: Any) -> Ask:
-    plain = Ask(
-        prompt="Do it.",
-        schema=None,
-        schema_file=None,
-        model=None,
-        workspace=Path("/project"),
-        home=Path("/private/home"),
-        max_cost_usd=None,
-        is_root=False,
-        options=ProgramOptions(),
-    )
-    return replace(plain, **changes)
-
-
 def read(*records: dict[str, Any], end: ProgramEnd = ENDED, **of_ask: Any) -> Answer | Trouble:
-    reading = Qwen().reading(ask(**of_ask))
-    for record in records:
-        reading.take(record)
-    return reading.conclude(end)
+    return lab.read(Qwen(), *records, end=end, **of_ask)
 
 
 def failed(message: str) -> dict[str, Any]:
@@ -166,6 +148,19 @@ def test_usage_is_that_of_the_result_else_that_of_each_message_once_and_zeros_ar
     assert (reading.usage.input_tokens, reading.usage.output_tokens) == (240, 30)
 
 
+@pytest.mark.parametrize(
+    ("said", "used"), [("[API Error: 401 no]", 0), ("A beginning[API Error: terminated]", None), (None, 0)]
+)
+def test_zeros_of_a_result_are_true_when_the_model_wrote_nothing(said: str | None, used: int | None) -> None:
+    reading = Qwen().reading(ask())
+    zeros = {"input_tokens": 0, "output_tokens": 0}
+    if said is not None:
+        content = [{"type": "text", "text": said}]
+        reading.take({"type": "assistant", "message": {"id": "m", "content": content, "usage": zeros}})
+    reading.take(failed("[API Error: x]") | {"usage": zeros})
+    assert (None if reading.usage is None else reading.usage.output_tokens) == used
+
+
 def test_progress_names_tool_and_file_and_repeats_nothing() -> None:
     reading = Qwen().reading(ask())
     block = {"type": "tool_use", "name": "write_file", "input": {"file_path": "/project/a.txt"}}
@@ -179,16 +174,7 @@ def test_progress_names_tool_and_file_and_repeats_nothing() -> None:
 def test_no_record_whatever_it_holds_raises(schema: dict[str, Any] | None) -> None:
     records = kinds_of_records("qwen")
     assert {record.get("type") for record in records} >= {"system", "assistant", "user", "result", "stream_event"}
-    ends = (ENDED, replace(ENDED, exit=1, errors="\ud800"), replace(ENDED, exit=None, signal=99))
-    for record in records:
-        for changed in odd_records(record):
-            reading = Qwen().reading(ask(schema=schema))
-            words = reading.take(changed)
-            assert words is None or (words.isprintable() and len(words) <= 120), words
-            for end in ends:
-                verdict = reading.conclude(end)
-                assert isinstance(verdict, Trouble) or verdict.text.strip() or verdict.value is not None
-            assert reading.usage is None or json.dumps(reading.usage.to_json(), allow_nan=False)
+    survive_odd_records(Qwen(), records, schema)
 
 
 @pytest.mark.parametrize("record", [{}, {"type": "result"}, {"type": None}, {"type": ["result"]}, {"": ""}])

@@ -102,6 +102,12 @@ def test_the_delay_that_a_text_names(text: str, seconds: float | None) -> None:
         (f'"resets_at": {int(NOON) + 3600}', 1.0),
         ('"resets_at": 1000000000', None),
         ("resets 13:70pm", None),
+        ("resets Dec 3, 2pm (UTC)", 3 * 24 + 2.0),
+        ("resets Dec 3rd, 2026 at 2:30 PM UTC", 3 * 24 + 2.5),
+        ("resets Jan 2 at 12pm (UTC)", 33 * 24.0),
+        ("resets Dec 32, 2pm (UTC)", None),
+        ("resets Doc 3, 2pm (UTC)", None),
+        ("resets Dec 3rd, 9999 2pm (UTC)", None),
         ("try again later", None),
     ],
 )
@@ -151,7 +157,7 @@ def test_an_end_without_a_terminal_record(end: dict[str, object], failure_class:
     assert found.failure_class is failure_class
 
 
-def test_an_error_that_was_being_retried_explains_the_end_unless_a_signal_killed_the_program() -> None:
+def test_an_error_that_was_being_retried_explains_the_end_unless_the_program_crashed() -> None:
     def after(**end: object) -> FailureClass:
         fields = {"exit": None, "signal": None, "is_cancelled": False, "errors": "", "plain_output": ""} | end
         retrying = Trouble(failure_class=FailureClass.OVERLOADED, reason="met an overloaded backend")
@@ -161,4 +167,5 @@ def test_an_error_that_was_being_retried_explains_the_end_unless_a_signal_killed
     assert after(signal=15) is FailureClass.OVERLOADED
     assert after(exit=1) is FailureClass.OVERLOADED
     assert after(signal=9, is_cancelled=True) is FailureClass.OVERLOADED
+    assert after(signal=9) is FailureClass.OVERLOADED
     assert after(signal=11) is FailureClass.CRASHED

@@ -277,6 +277,17 @@ def test_a_flood_that_is_no_answer_ends() -> None:
         any(stream.feed(b": keep-alive\n\n") for _ in range(100_000))
 
 
+@pytest.mark.parametrize("key", ["index", "id"])
+def test_a_flood_of_tool_calls_ends(key: str) -> None:
+    """Each of them is kept, and costs nothing of the answer as long as it has no arguments."""
+    stream = AnswerStream(max_answer_bytes=1_000_000)
+    function = {"name": "x" * 10_000}
+    calls = ({key: number if key == "index" else f"call-{number}", "function": function} for number in range(1000))
+    with pytest.raises(AnswerTooLong, match="sent more than 128 tool calls"):
+        any(stream.feed(events(chunk(delta={"tool_calls": [call]}))[0]) and False for call in calls)
+    assert sum(len(kept.name) for kept in stream.answer.tool_calls) < 128 * 1000
+
+
 def test_blank_lines_and_comments_are_no_signs_of_life() -> None:
     stream = AnswerStream(max_answer_bytes=1000)
     assert not any(stream.feed(piece) for piece in (b"\n\n", b" ", b": keep-alive\n\n", b"data: \n\n", b"data: {}\n\n"))

@@ -23,6 +23,7 @@ from loopwarden.providers.mark import MARK_NAME
 from loopwarden.providers.process import Program, SupervisedProcess
 from loopwarden.providers.program import ProgramNotStarted, allowed_environment, find_program
 from loopwarden.providers.quiet import LifeSigns
+from loopwarden.providers.redaction import Secrets
 from loopwarden.providers.verdict import Attempt, conclude, conclude_cancelled
 
 CAPABILITIES: Final = Capabilities(structured_output=True, fresh_context=True, streams=True, converses=True)
@@ -105,6 +106,10 @@ class AcpProvider:
         Nothing is left when this returns. A cancelled agent that left usage or the reason of its trouble raises
         `AgentFailed` with them.
         """
+        secrets = Secrets.given(self._given_variables(), self._credential_files.values())
+        return await secrets.kept(request, self._reply)
+
+    async def _reply(self, request: AgentRequest) -> AgentReply:
         try:
             folder = workspace_of(request).resolve()
             attempt = await self._attempt(request, folder)
@@ -192,5 +197,9 @@ class AcpProvider:
     def _environment(self, home: Path, temporary: Path) -> dict[str, str]:
         """The environment of the agent. What the settings give wins over the private folders, as for other programs."""
         private = {"HOME": os.fspath(home), "TMPDIR": os.fspath(temporary)}
+        return allowed_environment(os.environ, (), {**private, **self._given_variables()})
+
+    def _given_variables(self) -> dict[str, str]:
+        """What the settings give to the agent."""
         passed = {name: os.environ[name] for name in self._pass_env if name in os.environ}
-        return allowed_environment(os.environ, (), {**private, **passed, **self._env})
+        return {**passed, **self._env}

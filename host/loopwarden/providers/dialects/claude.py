@@ -56,6 +56,7 @@ _OF_ERROR_NAME: Final = {
     "authentication_failed": FailureClass.AUTH,
     "authentication_error": FailureClass.AUTH,
     "permission_error": FailureClass.AUTH,
+    "oauth_org_not_allowed": FailureClass.AUTH,
     "billing_error": FailureClass.BILLING,
     "usage_limit_reached": FailureClass.RATE_LIMITED,
     "rate_limit": FailureClass.RATE_LIMITED,
@@ -273,7 +274,7 @@ class ClaudeReading:
     def _take_allowance(self, info: JsonObject) -> str | None:
         kind = text_at(info, "rateLimitType") or "plan"
         match info.get("status"):
-            case "rejected":
+            case "rejected" if info.get("isUsingOverage") is not True:
                 self._resets_at = time_at(info, "resetsAt")
                 self._retrying = Trouble(
                     failure_class=FailureClass.RATE_LIMITED,

@@ -10,13 +10,14 @@ are texts without a code. An `item.completed` of type `error` is a warning, also
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import Capabilities
 from loopwarden.providers.dialect import Answer, Ask, Launch, ProgramEnd, ProgramOptions, Reading, Trouble, Verdict
-from loopwarden.providers.dialects.endings import was_interrupted, without_terminal_record
+from loopwarden.providers.dialects.endings import how, was_interrupted, without_terminal_record
 from loopwarden.providers.dialects.troubles import trouble, trouble_of_error, without_lines
 from loopwarden.providers.error_words import evidence_line
 from loopwarden.providers.fields import count_at, object_at, objects_in, text_at, words
@@ -39,6 +40,10 @@ _OWN_WORDS: Final = (
     (re.compile(r"Incomplete response returned", re.IGNORECASE), FailureClass.INVALID_OUTPUT),
 )
 """Messages of Codex itself that no other program prints. They decide before the common words."""
+_EXIT_OF_INT: Final = 1
+# In its text format the whole conversation stands on standard error, and there an agent may say anything.
+_TRANSCRIPT: Final = re.compile(r"^OpenAI Codex v\S+\n-{4,}$", re.MULTILINE)
+_TRANSCRIPT_ERROR: Final = re.compile(r"^ERROR: .*$", re.MULTILINE)
 _SHELL: Final = re.compile(r"""^(?:/\S*/)?(?:ba|z|da)?sh -l?c (['"])(.*)\1$""", re.DOTALL)
 
 
@@ -52,7 +57,7 @@ class Codex:
     capabilities: Capabilities = Capabilities(
         structured_output=True, native_schema=True, fresh_context=True, streams=True, tokens_known=True
     )
-    credential_variables: tuple[str, ...] = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
+    credential_variables: tuple[str, ...] = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
 
     def problem(self, options: ProgramOptions) -> str | None:
         """Codex has no cap on turns, and does not say what a turn costs."""
@@ -77,6 +82,8 @@ class Codex:
             # Trust is looked up in the user's configuration, so that cannot be ignored here; it is private and fresh.
             arguments += ["--trust"]
         else:
+            # Neither AGENTS.md nor skills of the workspace are told to the model. `-o` is not needed: the answer is a
+            # record, too.
             arguments += ["--ignore-user-config", "--ignore-rules"]
             arguments += ["-c", "project_doc_max_bytes=0", "-c", "skills.include_instructions=false"]
         if ask.schema_file is not None:
@@ -102,6 +109,7 @@ class CodexReading:
         self._workspace = f"{workspace}/"
         self._usage: Usage | None = None
         self._answer: str | None = None
+        self._has_begun = False
         self._is_completed = False
         self._failure: Trouble | None = None
         self._retrying: Trouble | None = None
@@ -117,6 +125,7 @@ class CodexReading:
         """Take one record."""
         match record.get("type"):
             case "turn.started":
+                self._has_begun = True
                 self._answer, self._is_completed, self._failure, self._retrying = None, False, None, None
             case "turn.completed":
                 self._is_completed = True
@@ -144,7 +153,13 @@ class CodexReading:
         retrying = self._retrying
         if retrying is not None and retrying.failure_class is FailureClass.UNKNOWN and was_interrupted(end):
             retrying = None
-        return without_terminal_record(without_lines(end, _USUAL_LINES), retrying)
+        heard = without_lines(end, _USUAL_LINES)
+        if _TRANSCRIPT.search(heard.errors):
+            heard = replace(heard, errors="\n".join(_TRANSCRIPT_ERROR.findall(heard.errors)))
+        if self._has_begun and retrying is None and end.exit == _EXIT_OF_INT and not heard.errors.strip():
+            # So it ends on SIGINT: in the middle of a turn, without a word. Every failure of its own has words.
+            return trouble(FailureClass.CANCELLED, how(end))
+        return without_terminal_record(heard, retrying)
 
     def _take_error(self, message: str) -> str | None:
         if not message.strip():

@@ -1,6 +1,7 @@
 """What became of a program that ended without a terminal record: one rule for every program.
 
 ended by the host, TERM, INT or HUP    the error that it was retrying last, if any; otherwise cancelled
+died of KILL                           the same; otherwise crashed
 died of any other signal               crashed
 exit 0                                 what its error stream explains; otherwise what it gave is not what was asked for
 another exit                           what its words explain; otherwise crashed
@@ -41,14 +42,19 @@ def was_interrupted(end: ProgramEnd) -> bool:
     return end.exit is not None and end.exit - _EXIT_OF_SIGNAL in _CANCELLING
 
 
+def _was_ended(end: ProgramEnd) -> bool:
+    return was_interrupted(end) or end.signal == signal.SIGKILL
+
+
 def without_terminal_record(end: ProgramEnd, retrying: Trouble | None = None) -> Trouble:
     """The verdict on a program that printed no terminal record.
 
     `retrying`: the error that the program said last to be waiting out, unless it went on since.
     """
+    if retrying is not None and retrying.failure_class is not FailureClass.UNKNOWN and _was_ended(end):
+        # Whoever lost patience with a program that waits and waits: what it waited for is the reason.
+        return retrying
     if was_interrupted(end):
-        if retrying is not None and retrying.failure_class is not FailureClass.UNKNOWN:
-            return retrying
         return Trouble(failure_class=FailureClass.CANCELLED, reason=REASONS[FailureClass.CANCELLED], evidence=how(end))
     if end.signal is not None:
         return Trouble(failure_class=FailureClass.CRASHED, reason=f"was ended by {how(end)}", evidence=how(end))

@@ -21,7 +21,7 @@ from typing import Final
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import Capabilities
 from loopwarden.providers.dialect import Answer, Ask, Launch, ProgramEnd, ProgramOptions, Reading, Trouble, Verdict
-from loopwarden.providers.dialects.endings import was_interrupted, without_terminal_record
+from loopwarden.providers.dialects.endings import how, was_interrupted, without_terminal_record
 from loopwarden.providers.dialects.troubles import trouble, trouble_of_error, without_lines
 from loopwarden.providers.error_words import class_of_status, status_in
 from loopwarden.providers.fields import count_at, object_at, text_at, tool_words, words
@@ -59,6 +59,7 @@ _USUAL_LINES: Final = re.compile(
     r"|^\[STARTUP\]|^Project hooks disabled|^Loaded cached credentials|^\s+at "
 )
 _ATTEMPT: Final = re.compile(r"^Attempt \d+ failed\b", re.MULTILINE)
+_CUT_OFF: Final = re.compile(r"^.*stdin input truncated.*$", re.IGNORECASE | re.MULTILINE)
 _TURN_LIMIT: Final = re.compile(r"max(?:imum)? session turns", re.IGNORECASE)
 _CLASS_OF_TYPE: Final = {
     "FatalAuthenticationError": FailureClass.AUTH,
@@ -142,6 +143,7 @@ class GeminiReading:
         self._workspace = f"{workspace}/"
         self._usage: Usage | None = None
         self._texts: list[str] = []
+        self._has_begun = False
         self._is_model_due = False
         self._complaint: str | None = None
         self._result: JsonObject | None = None
@@ -154,6 +156,8 @@ class GeminiReading:
     def take(self, record: JsonObject) -> str | None:
         """Take one record."""
         match record.get("type"):
+            case "init":
+                self._has_begun = True
             case "message":
                 self._take_message(record)
             case "tool_use":
@@ -187,9 +191,7 @@ class GeminiReading:
             return trouble(FailureClass.LIMIT, complaint)
         if text.strip():
             return Answer(text=text)
-        if complaint is not None:
-            return trouble_of_error(complaint, otherwise=FailureClass.INVALID_OUTPUT)
-        return trouble(FailureClass.INVALID_OUTPUT, None, "reported success without an answer")
+        return _without_text(complaint, end)
 
     def _take_message(self, record: JsonObject) -> None:
         role, content = text_at(record, "role"), text_at(record, "content")
@@ -215,6 +217,9 @@ class GeminiReading:
         # Its errors stand on standard error. Other lines on standard output are pieces of the echoed prompt.
         heard = replace(without_lines(end, _USUAL_LINES), plain_output="")
         found = without_terminal_record(heard, self._retrying(end))
+        if found.failure_class is FailureClass.INVALID_OUTPUT and self._has_begun and found.evidence is None:
+            # So it ends on a signal to its group: well, in the middle, without a word. No other cause was ever seen.
+            return trouble(FailureClass.CANCELLED, how(end))
         if found.failure_class is not FailureClass.CRASHED or end.exit is None:
             return found
         by_exit = _CLASS_OF_EXIT.get(end.exit) or class_of_status(_STATUS_OF_EXIT.get(end.exit, 0))
@@ -227,6 +232,15 @@ class GeminiReading:
             return None
         told = trouble_of_error(end.errors[attempts[-1].start() :].split("\n    at ", 1)[0])
         return None if told.failure_class is FailureClass.UNKNOWN and was_interrupted(end) else told
+
+
+def _without_text(complaint: str | None, end: ProgramEnd) -> Trouble:
+    if complaint is not None:
+        return trouble_of_error(complaint, otherwise=FailureClass.INVALID_OUTPUT)
+    cut_off = _CUT_OFF.search(end.errors)
+    if cut_off is not None:
+        return trouble(FailureClass.PROMPT_TOO_LONG, cut_off[0])
+    return trouble(FailureClass.INVALID_OUTPUT, None, "reported success without an answer")
 
 
 def _settings(options: ProgramOptions) -> JsonObject:

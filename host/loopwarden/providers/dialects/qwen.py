@@ -2,7 +2,7 @@
 
     system/init         it begins
     assistant, user     messages; an error of the API is a message too, without a mark
-    system/retry        an error of the API that it waits out, without its name
+    system/retry        an error of the API that it waits out, without its name; with `delayMs` it is a rate limit
     result              the end: `is_error`, `subtype`, `structured_result`, `error.message`, totals
 
 The shapes follow those of Claude Code, with other names: `structured_result`, and no status of errors. A limit of its
@@ -21,7 +21,7 @@ from typing import Final
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import Capabilities
 from loopwarden.providers.dialect import Answer, Ask, Launch, ProgramEnd, ProgramOptions, Reading, Trouble, Verdict
-from loopwarden.providers.dialects.blocks import UsageByMessage, words_on_block, words_on_message
+from loopwarden.providers.dialects.blocks import UsageByMessage, blocks_of, words_on_block, words_on_message
 from loopwarden.providers.dialects.endings import REASONS, how, was_interrupted, without_terminal_record
 from loopwarden.providers.error_words import (
     class_of_text,
@@ -32,13 +32,14 @@ from loopwarden.providers.error_words import (
 )
 from loopwarden.providers.fields import count_at, object_at, objects_in, text_at, words
 from loopwarden.usage import Usage
-from loopwarden_engine.plain import JsonObject
+from loopwarden_engine.plain import JsonObject, compact_json
 
 MAX_PROMPT_BYTES: Final = 8 * 1024 * 1024
 """It cuts off what is longer, and says so on standard error only."""
 _HOME: Final = ".qwen"
 _ALLOWED_TOOLS: Final = ("run_shell_command", "edit", "write_file", "notebook_edit", "web_fetch", "monitor")
 _API_ERROR: Final = "[API Error: "
+_TELLING_OF_RETRY: Final = ("reason", "attempt", "maxRetries", "delayMs")
 _LIMIT_EXITS: Final = {53: "turns", 55: "tool calls or time"}
 # Its own guards: against a model that never calls the tool for structured output, and against one that repeats itself,
 # as it does when its output is refused again and again.
@@ -127,25 +128,40 @@ class QwenReading:
         self._workspace = ask.workspace
         self._wants_value = ask.schema is not None
         self._messages = UsageByMessage()
+        self._has_written = False
+        self._retrying: Trouble | None = None
         self._result: JsonObject | None = None
         self._last_words: str | None = None
 
     @property
     def usage(self) -> Usage | None:
         """The totals of the result; until then, what the messages add up to."""
-        total = Usage() if self._result is None else _usage_in(object_at(self._result, "usage"))
-        return self._messages.total if total == Usage() else total
+        if self._result is None:
+            return self._messages.total
+        said = object_at(self._result, "usage")
+        total = _usage_in(said)
+        if total != Usage():
+            return total
+        # A result that says 0 is right about a run in which the model never wrote a word.
+        is_nothing = not self._has_written and count_at(said, "input_tokens") == count_at(said, "output_tokens") == 0
+        return self._messages.total or (_counted(said) if is_nothing else None)
 
     def take(self, record: JsonObject) -> str | None:
         """Take one record."""
         match record.get("type"):
             case "assistant":
                 message = object_at(record, "message")
+                self._retrying = None
+                self._has_written = self._has_written or not all(map(_is_api_error, blocks_of(message)))
                 self._messages.take(text_at(message, "id"), _usage_in(object_at(message, "usage")))
                 said = words_on_message(message, self._workspace)
             case "stream_event":
                 said = words_on_block(object_at(record, "event", "content_block"), self._workspace)
+            case "user":
+                self._retrying, said = None, None
             case "system":
+                if record.get("subtype") == "retry":
+                    self._retrying = _retrying(object_at(record, "data"))
                 said = _words_on_system(record)
             case "result":
                 self._result, said = record, None
@@ -204,7 +220,20 @@ class QwenReading:
         if end.exit in _LIMIT_EXITS and not end.is_cancelled:
             reason = f"reached its limit of {_LIMIT_EXITS[end.exit]}"
             return Trouble(failure_class=FailureClass.LIMIT, reason=reason, evidence=last_line(end.errors) or how(end))
-        return without_terminal_record(end)
+        return without_terminal_record(end, self._retrying)
+
+
+def _retrying(data: JsonObject) -> Trouble | None:
+    """Only a rate limit has a delay that is told. A stream that broke is begun again at once."""
+    told = {key: data[key] for key in _TELLING_OF_RETRY if isinstance(data.get(key), str | int)}
+    failure_class = class_of_text(text_at(data, "reason") or "")
+    if failure_class is None and count_at(data, "delayMs") is not None:
+        failure_class = FailureClass.RATE_LIMITED
+    if failure_class is None:
+        return None
+    return Trouble(
+        failure_class=failure_class, reason=REASONS[failure_class], evidence=evidence_line(compact_json(told))
+    )
 
 
 def _words_on_system(record: JsonObject) -> str | None:
@@ -242,11 +271,17 @@ def _notes(result: JsonObject) -> tuple[str, ...]:
 
 def _usage_in(usage: JsonObject) -> Usage:
     """`input_tokens` holds the cached ones. Zeros stand where nothing was measured, even after an answer was begun."""
-    read, written = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
-    if not read and not written:
-        return Usage()
+    found = _counted(usage)
+    return found if found.input_tokens or found.output_tokens else Usage()
+
+
+def _counted(usage: JsonObject) -> Usage:
     return Usage(
-        input_tokens=read,
+        input_tokens=count_at(usage, "input_tokens"),
         cached_input_tokens=count_at(usage, "cache_read_input_tokens"),
-        output_tokens=written,
+        output_tokens=count_at(usage, "output_tokens"),
     )
+
+
+def _is_api_error(block: JsonObject) -> bool:
+    return (text_at(block, "text") or "").startswith(_API_ERROR)

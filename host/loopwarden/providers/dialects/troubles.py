@@ -6,7 +6,7 @@ from dataclasses import replace
 from loopwarden.failure_class import FailureClass
 from loopwarden.providers.dialect import ProgramEnd, Trouble
 from loopwarden.providers.dialects.endings import REASONS
-from loopwarden.providers.error_words import class_of_error, delay_in, epoch_in, evidence_line, status_in
+from loopwarden.providers.error_words import NODE_WARNING, class_of_error, delay_in, epoch_in, evidence_line, status_in
 
 
 def trouble_of_error(
@@ -47,5 +47,6 @@ def trouble(failure_class: FailureClass, evidence: str | None, reason: str | Non
 
 def without_lines(end: ProgramEnd, usual: re.Pattern[str]) -> ProgramEnd:
     """`end` without the lines of standard error that match `usual`: they stand there in runs that go well, too."""
-    kept = [line for line in end.errors.splitlines() if not usual.search(line)]
+    lines = [line.removeprefix("\ufeff") for line in end.errors.splitlines()]
+    kept = [line for line in lines if not usual.search(line) and not NODE_WARNING.match(line)]
     return replace(end, errors="\n".join(kept))

@@ -18,6 +18,9 @@ from loopwarden_engine.plain import JsonObject, JsonValue
 MessageKey: TypeAlias = Literal["delta", "message"]
 """Where a record has its message: `delta` holds a piece of it, `message` all."""
 THINKING_KEYS: Final = ("reasoning_content", "reasoning")
+MAX_TOOL_CALLS: Final = 128
+MAX_NAME_CHARS: Final = 256
+"""Of a tool, and of the id of a call."""
 
 
 class AnswerBroken(LoopwardenError):
@@ -137,12 +140,14 @@ class Answer:
     def _take_call(self, call: JsonObject, position: int) -> None:
         index = call.get("index")
         # Endpoints that send calls as a whole leave out the index; the id tells such calls apart.
-        key = index if isinstance(index, int) else text_at(call, "id") or position
+        key = index if isinstance(index, int) else (text_at(call, "id") or "")[:MAX_NAME_CHARS] or position
         function = call.get("function")
         if not isinstance(function, dict):
             raise AnswerBroken("sent a tool call without a function")
+        if key not in self._calls and len(self._calls) == MAX_TOOL_CALLS:
+            raise AnswerTooLong(f"sent more than {MAX_TOOL_CALLS} tool calls")
         found = self._calls.setdefault(key, ToolCall())
-        found.name = found.name or text_at(function, "name") or ""
+        found.name = found.name or (text_at(function, "name") or "")[:MAX_NAME_CHARS]
         arguments = function.get("arguments")
         if isinstance(arguments, dict):
             arguments = json.dumps(arguments)

@@ -11,9 +11,9 @@ import httpx
 
 from loopwarden.provider import AgentFailed, ProviderStartError
 from loopwarden.providers.error_words import evidence_line
+from loopwarden.providers.redaction import Secrets
 
 PATH: Final = "/chat/completions"
-REMOVED: Final = "[secret]"
 MIN_KEY_CHARS: Final = 4
 MIN_HEADER_WORD_CHARS: Final = 8
 """Shorter texts are no secrets, and taking them out would leave no sentence whole."""
@@ -32,7 +32,7 @@ class Endpoint:
     """As shown to people: scheme, host, port and path."""
     _url: httpx.URL = field(repr=False)
     _headers: Mapping[str, str] = field(repr=False)
-    _secrets: tuple[str, ...] = field(repr=False)
+    _secrets: Secrets = field(repr=False)
     _proxy: httpx.Proxy | None = field(repr=False)
     _connect_timeout_seconds: float = field(repr=False)
     has_credentials: bool = False
@@ -58,9 +58,7 @@ class Endpoint:
 
     def without_secrets(self, text: str) -> str:
         """`text` with the credentials taken out."""
-        for secret in self._secrets:
-            text = text.replace(secret, REMOVED)
-        return text
+        return self._secrets.without(text)
 
     def evidence(self, said: str) -> str:
         """What an endpoint said, as one bounded line without the credentials."""
@@ -69,10 +67,7 @@ class Endpoint:
 
     def scrubbed(self, failed: AgentFailed) -> AgentFailed:
         """A failure with the credentials taken out of all its texts."""
-        failed.reason = self.without_secrets(failed.reason)
-        failed.args = (failed.reason,)
-        failed.notes = tuple(map(self.without_secrets, failed.notes))
-        failed.evidence = None if failed.evidence is None else self.without_secrets(failed.evidence)
+        self._secrets.scrub(failed)
         return failed
 
     def place_of(self, location: str) -> str:
@@ -125,12 +120,15 @@ def open_endpoint(
     sent |= {"content-type": "application/json", "accept-encoding": "identity"}
     if url.query:
         secrets.append(url.query.decode("ascii", "replace"))
+    proxy = _checked_proxy(proxy_url)
+    if proxy is not None and proxy.auth is not None:
+        secrets.append(proxy.auth[1])
     return Endpoint(
         name=f"the endpoint {shown_url(url)}",
         _url=url.copy_with(raw_path=_path(url)),
         _headers=httpx.Headers(sent),
-        _secrets=tuple(sorted(secrets, key=len, reverse=True)),
-        _proxy=_checked_proxy(proxy_url),
+        _secrets=Secrets.of(secrets),
+        _proxy=proxy,
         _connect_timeout_seconds=connect_timeout_seconds,
         has_credentials=api_key is not None or bool(headers),
     )

@@ -37,8 +37,8 @@ class EventReader:
         self._max_event_bytes = max_event_bytes
         self._line = bytearray()
         self._name = b""
-        self._data: list[bytes] = []
-        self._data_bytes = 0
+        self._data = bytearray()
+        """Each of its lines with a line feed. Not a list: one of short lines would take many times the memory."""
         self._is_first_line = True
         self._ended_with_cr = False
 
@@ -62,7 +62,7 @@ class EventReader:
         return [*self._end_line(), *self._end_event()]
 
     def _extend_line(self, part: bytes) -> None:
-        if len(self._line) + len(part) + self._data_bytes > self._max_event_bytes:
+        if len(self._line) + len(part) + len(self._data) > self._max_event_bytes:
             raise EventStreamBroken(f"sent an event of more than {self._max_event_bytes:,} bytes")
         self._line += part
 
@@ -77,15 +77,16 @@ class EventReader:
         field, _, value = line.partition(b":")  # A comment is a field without a name.
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._data.append(value)
-            self._data_bytes += len(value) + 1
+            self._data += value + b"\n"
         elif field == b"event":
             self._name = value
         return []
 
     def _end_event(self) -> list[ServerSentEvent]:
-        name, data, has_data = self._name, b"\n".join(self._data), bool(self._data)
-        self._name, self._data, self._data_bytes = b"", [], 0
+        name, data = self._name, bytes(self._data[:-1])
+        has_data = bool(self._data)
+        self._name = b""
+        self._data.clear()
         if not has_data:
             return []
         try:

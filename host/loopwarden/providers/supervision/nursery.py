@@ -75,14 +75,16 @@ def serve(control: socket.socket, host: int) -> None:
         data, descriptors, _, _ = socket.recv_fds(control, 16, DESCRIPTORS)
         if not data:
             return
-        *streams, link = descriptors
-        try:
-            pid = os.fork()
-        except OSError as error:
-            refuse(link, error)
-        else:
-            if pid == 0:
-                become_supervisor(control, host, streams, link)
+        # The kernel leaves out what is beyond the limit of open files. Closing the link refuses the order, too.
+        if len(descriptors) == DESCRIPTORS:
+            *streams, link = descriptors
+            try:
+                pid = os.fork()
+            except OSError as error:
+                refuse(link, error)
+            else:
+                if pid == 0:
+                    become_supervisor(control, host, streams, link)
         for descriptor in descriptors:
             os.close(descriptor)
 

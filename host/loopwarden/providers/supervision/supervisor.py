@@ -25,10 +25,7 @@ import select
 import time
 
 from .process_table import Process, read_processes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .removal import remove_tree
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -61,12 +58,15 @@ class HostLink:
         os.set_inheritable(descriptor, False)
 
     def read_order(self) -> Order:
-        """Wait for the order. Raises EOFError when the host takes it back."""
+        """Wait for the order. Raises EOFError when the host takes it back or is gone."""
         return Order(self._read(int.from_bytes(self._read(4), "big")))
 
     def _read(self, length: int) -> bytes:
         data = b""
         while len(data) < length:
+            # A forked copy of the host may keep the socket open.
+            if self.descriptor not in select.select([self.descriptor, self.host], [], [])[0]:
+                raise EOFError
             piece = os.read(self.descriptor, length - len(data))
             if not piece:
                 raise EOFError
@@ -174,35 +174,6 @@ class Agent:
                 for process in self.left():
                     process.send(signals.SIGKILL)
                 select.select([], [], [], CLEANUP_PAUSE_MS / 1000)
-
-
-def remove_tree(folder: bytes) -> None:
-    """Remove a folder with all that is in it, as far as possible. Never follows a link, never raises.
-
-    `shutil` would take longer to import than everything else here.
-    """
-    if os.path.islink(folder):
-        return
-    for path, names, _ in os.walk(folder):
-        for name in names:
-            entry = os.path.join(path, name)
-            if not os.path.islink(entry):
-                attempt(os.chmod, entry, 0o700)
-    for path, names, others in os.walk(folder, topdown=False):
-        for name in others:
-            attempt(os.unlink, os.path.join(path, name))
-        for name in names:
-            entry = os.path.join(path, name)
-            attempt(os.unlink if os.path.islink(entry) else os.rmdir, entry)
-    attempt(os.rmdir, folder)
-
-
-def attempt(call: "Callable[..., None]", *arguments: object) -> None:
-    """Call, and let it fail."""
-    try:
-        call(*arguments)
-    except OSError:
-        return
 
 
 def prctl(option: int, value: int) -> None:
