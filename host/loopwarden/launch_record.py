@@ -3,6 +3,7 @@
 It is believed only from a run folder of this user's own state folder: a program to run is not taken from anywhere else.
 """
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -65,7 +66,8 @@ def read_launch_record(state_folder: Path, receipt: Path) -> LaunchRecord | None
         return None
     path = folder / LAUNCH
     try:
-        with path.open("rb") as file:
+        # A pipe in its place would be waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             return LaunchRecord.model_validate(decode_json(file.read(_MAX_BYTES)))
     except FileNotFoundError:
         raise LaunchRecordError(f"this run has no launch record ({path} is missing)") from None

@@ -1,5 +1,6 @@
 """The receipt: what a run leaves for its reader. Written by the host alone, read back as hostile data."""
 
+import os
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -162,7 +163,8 @@ class ReceiptError(ValueError):
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt back. Raises `ReceiptError`."""
     try:
-        with path.open("rb") as file:
+        # A pipe in its place would be waited for.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             data = file.read(MAX_RECEIPT_BYTES + 1)
     except OSError as error:
         raise ReceiptError(f"the receipt {path} cannot be read: {(error.strerror or 'input error').lower()}") from None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loopwarden import BreakerRule, FailureClass, Limits, Policy, Wait
-from loopwarden.breaker import BreakerBoard, read_breakers
+from loopwarden.breaker import BreakerBoard, read_breakers, write_breaker
 from loopwarden.slots import AgentSlots
 from support.broker_lab import EPOCH, BrokerLab, ScriptedProvider, VirtualClock, failure
 
@@ -227,3 +227,12 @@ def test_a_run_that_ends_while_it_waits_for_a_slot_of_the_host_is_not_called_bac
         assert not slots._waiting
 
     asyncio.run(case())
+
+
+def test_a_breaker_that_a_probe_has_closed_is_closed_for_a_host_that_runs(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    board = BreakerBoard({"main": BreakerRule()}, tmp_path, clock.wall)
+    assert board.failed("main", "agent", FailureClass.AUTH, None) is not None
+    assert board.out_of_use("main") is not None
+    write_breaker(tmp_path, "main", None)
+    assert board.out_of_use("main") is None

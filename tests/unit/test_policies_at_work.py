@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -20,6 +21,7 @@ from loopwarden import (
     Usage,
     Wait,
 )
+from loopwarden.attempt import Failed
 from loopwarden.policy import check_policies
 from loopwarden.slots import AgentSlots
 from support.broker_lab import EPOCH, BrokerLab, ScriptedProvider, VirtualClock, failure
@@ -360,5 +362,88 @@ def test_what_agents_printed_is_not_kept_in_memory() -> None:
         assert lab.replies == {1: {"a": 1}, 2: None}
         ends = [agent.attempts[0].end for agent in lab.broker.agents]
         assert [getattr(end, "text", None) for end in ends] == ["", ""]
+
+    run(case)
+
+
+def test_repeats_of_a_call_do_not_take_the_provider_from_the_others() -> None:
+    async def case() -> None:
+        policy = Policy(
+            retry=Retry(classes=frozenset({FailureClass.OVERLOADED}), times=5, first_seconds=10),
+            breaker=BreakerRule(failures=2),
+        )
+        provider = ScriptedProvider([failure(FailureClass.OVERLOADED)] * 5)
+        lab = BrokerLab(providers={"main": provider}, policies={"main": policy})
+        lab.call()
+        await lab.run_out()
+        assert lab.replies == {1: "ok"}
+        assert lab.failures == []
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("wait", "left_seconds", "note"),
+    [
+        (Wait(), 7100.0, "the limit ends at .*, in 2 h, and the run's deadline comes before"),
+        (Wait(max_seconds=3600), 90000.0, "the limit ends at .*, in 2 h; max_seconds of the wait policy allows 1 h"),
+        (None, 90000.0, "the limit ends at .*, in 2 h; a wait policy would wait for it"),
+    ],
+)
+def test_a_limit_that_is_not_waited_for_is_explained(wait: Wait | None, left_seconds: float, note: str) -> None:
+    async def case() -> None:
+        lab = BrokerLab(
+            providers={"main": ScriptedProvider([failure(**PLAN_LIMIT)])}, policies={"main": Policy(wait=wait)}
+        )
+        lab.broker.set_deadline(left_seconds)
+        lab.call()
+        await lab.run_out()
+        assert lab.clock.time == 0
+        [found] = lab.broker.agents[0].notes
+        assert re.fullmatch(note, found)
+
+    run(case)
+
+
+def test_a_call_that_waits_says_until_when_to_those_who_read_the_receipt() -> None:
+    async def case() -> None:
+        lab = BrokerLab(
+            providers={"main": ScriptedProvider([failure(**PLAN_LIMIT)])}, policies={"main": Policy(wait=Wait())}
+        )
+        lab.call()
+        await lab.settle()
+        agent = lab.broker.agents[0]
+        assert lab.broker.waiting_until(agent) == EPOCH + 7205
+        await lab.run_out()
+        assert lab.broker.waiting_until(agent) is None
+
+    run(case)
+
+
+def test_an_agent_that_kept_the_cap_on_money_itself_ends_the_run_by_that_cap() -> None:
+    async def case() -> None:
+        spent = failure(FailureClass.LIMIT, usage=Usage(cost_usd=1.0))
+        lab = BrokerLab(
+            providers={"main": ScriptedProvider([spent], capabilities=PRICED)}, limits=Limits(max_cost_usd=1.0)
+        )
+        lab.call()
+        await lab.run_out()
+        assert [stopped.code.value for stopped in lab.failures] == ["COST_CAP"]
+        assert [end.failure_class for end in lab.ends] == [FailureClass.LIMIT]
+
+    run(case)
+
+
+def test_an_agent_that_is_ended_for_its_silence_leaves_what_was_last_heard_of_it() -> None:
+    async def case() -> None:
+        provider = ScriptedProvider(["silence"], capabilities=STREAMS)
+        lab = BrokerLab(providers={"main": provider}, limits=Limits(agent_idle_seconds=50))
+        lab.call()
+        await lab.settle()
+        provider.requests[0].progress("Bash: npm test")
+        await lab.run_out()
+        end = lab.broker.agents[0].attempts[0].end
+        assert isinstance(end, Failed)
+        assert end.evidence == "last heard: Bash: npm test"
 
     run(case)
