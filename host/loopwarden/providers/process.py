@@ -345,11 +345,14 @@ class SupervisedProcess:
             self.refusal = self._refusal()
             self._started.set_result(None)
 
-    def _refusal(self) -> ProgramNotStarted:
+    def _refusal(self) -> ProgramNotStarted | None:
+        if not self._report:  # the first word of a supervisor comes before it reads the order
+            return SupervisorLost(
+                f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
+            )
         if "refused" not in self._report:
-            reason = f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
-            # Its first word comes before it reads the order.
-            return ProgramNotStarted(reason) if self._report else SupervisorLost(reason)
+            # Killed before it could say more. The program may have run, and may be who did it: that is its end.
+            return None
         sentence = refusal_sentence(
             str(self._report["refused"]), int(str(self._report["errno"])),
             what=self._program.what, program=self._path, folder=str(self._program.folder),
