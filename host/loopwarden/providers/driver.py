@@ -9,7 +9,6 @@ that satisfies the schema, and an exit of 0.
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +25,7 @@ from loopwarden.providers.program import ProgramNotStarted, SupervisorLost, allo
 from loopwarden.providers.quiet import LifeSigns
 from loopwarden.providers.records import RecordReader
 from loopwarden.providers.redaction import Secrets
-from loopwarden.providers.verdict import Attempt, conclude, conclude_cancelled, has_answered, reading_fault
+from loopwarden.providers.verdict import ProgramAttempt, conclude_at_home, has_answered, reading_fault
 from loopwarden_engine.plain import JsonObject
 
 HOME: Final = "{home}"
@@ -113,24 +112,9 @@ class ProgramProvider:
         return await secrets.kept(request, self._reply)
 
     async def _reply(self, request: AgentRequest) -> AgentReply:
-        home = AgentHome.make(request)
-        try:
-            attempt = await self._run(request, home)
-        except BaseException:
-            await home.remove()
-            raise
-        try:
-            await home.remove()
-        except asyncio.CancelledError as cancelled:
-            # Too late to end the agent, and not too late to say what it used.
-            attempt = replace(attempt, cancelled=attempt.cancelled or cancelled)
-        if home.problem is not None:
-            attempt = replace(attempt, notes=(*attempt.notes, home.problem))
-        if attempt.cancelled is None:
-            return conclude(attempt)
-        raise conclude_cancelled(attempt, attempt.cancelled) from None
+        return await conclude_at_home(AgentHome.make(request), lambda home: self._run(request, home))
 
-    async def _run(self, request: AgentRequest, home: AgentHome) -> Attempt:
+    async def _run(self, request: AgentRequest, home: AgentHome) -> ProgramAttempt:
         """Run the program to its end, also when cancelled meanwhile."""
         title = self._dialect.title
         ask = self._ask(request, home.path, home.schema_file)
@@ -151,7 +135,7 @@ class ProgramProvider:
             except ProgramNotStarted as error:
                 raise ProviderStartError(str(error)) from None
             listener.finish()
-        return Attempt(
+        return ProgramAttempt(
             title=title,
             schema=request.schema,
             reading=reading,

@@ -7,6 +7,7 @@ cancelled or denied, and some say "success" of an error.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +17,7 @@ from loopwarden.providers.agent_program import last_line
 from loopwarden.providers.candidates import MAX_OBJECT_CHARS, Found, NotFound, find_value
 from loopwarden.providers.dialect import Answer, ProgramEnd, Reading, Trouble, Verdict
 from loopwarden.providers.error_words import reset_in
+from loopwarden.providers.home import AgentHome
 from loopwarden.providers.process import Ending
 from loopwarden.providers.records import RecordReader
 from loopwarden.schema import CompiledSchema, UnsupportedSchema, compile_schema
@@ -31,7 +33,7 @@ _OVERDUE_NOTE: Final = "it did not end after its answer, so the host ended it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ProgramAttempt:
     """One attempt that is over: nothing of its program is left."""
 
     title: str
@@ -112,7 +114,29 @@ def reading_fault(title: str, error: Exception) -> AgentFailed:
     return AgentFailed(reason)
 
 
-def conclude(attempt: Attempt) -> AgentReply:
+async def conclude_at_home(home: AgentHome, run: Callable[[AgentHome], Awaitable[ProgramAttempt]]) -> AgentReply:
+    """Run an attempt in a home that is gone when this returns or raises, and say what became of it.
+
+    Raises what `run` raises, `AgentFailed`, or CancelledError when the attempt has nothing to tell.
+    """
+    try:
+        attempt = await run(home)
+    except BaseException:
+        await home.remove()
+        raise
+    try:
+        await home.remove()
+    except asyncio.CancelledError as cancelled:
+        # Too late to end the agent, and not too late to say what it used.
+        attempt = replace(attempt, cancelled=attempt.cancelled or cancelled)
+    if home.problem is not None:
+        attempt = replace(attempt, notes=(*attempt.notes, home.problem))
+    if attempt.cancelled is None:
+        return conclude(attempt)
+    raise conclude_cancelled(attempt, attempt.cancelled) from None
+
+
+def conclude(attempt: ProgramAttempt) -> AgentReply:
     """The reply of an attempt that ended by itself. Raises `AgentFailed`."""
     verdict = attempt.verdict()
     if isinstance(verdict, Trouble):
@@ -124,7 +148,9 @@ def conclude(attempt: Attempt) -> AgentReply:
     return AgentReply(text=verdict.text, notes=(*verdict.notes, *attempt.notes), usage=attempt.reading.usage)
 
 
-def conclude_cancelled(attempt: Attempt, cancelled: asyncio.CancelledError) -> AgentFailed | asyncio.CancelledError:
+def conclude_cancelled(
+    attempt: ProgramAttempt, cancelled: asyncio.CancelledError
+) -> AgentFailed | asyncio.CancelledError:
     """What to raise for an attempt that the host ended: `cancelled` itself, unless there is something to tell."""
     verdict = attempt.verdict()
     if isinstance(verdict, Trouble) and verdict.failure_class not in SAYS_NOTHING:
@@ -138,7 +164,7 @@ def conclude_cancelled(attempt: Attempt, cancelled: asyncio.CancelledError) -> A
     return attempt.failed(Trouble(failure_class=FailureClass.CANCELLED, reason=reason, notes=verdict.notes))
 
 
-def _structured(attempt: Attempt, answer: Answer, schema: JsonObject) -> AgentReply:
+def _structured(attempt: ProgramAttempt, answer: Answer, schema: JsonObject) -> AgentReply:
     try:
         compiled = compile_schema(schema)
     except UnsupportedSchema as error:
@@ -157,7 +183,7 @@ def _structured(attempt: Attempt, answer: Answer, schema: JsonObject) -> AgentRe
             raise attempt.failed(_invalid(f"gave no usable value: {reason}", answer, answer.text, note))
 
 
-def _checked(attempt: Attempt, answer: Answer, value: JsonObject, schema: CompiledSchema) -> JsonObject:
+def _checked(attempt: ProgramAttempt, answer: Answer, value: JsonObject, schema: CompiledSchema) -> JsonObject:
     try:
         checked = copy_object(value, max_chars=MAX_OBJECT_CHARS)
     except PlainDataError as error:

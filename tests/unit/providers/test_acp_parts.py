@@ -19,7 +19,7 @@ ALLOW = [SimpleNamespace(option_id="a", kind="allow_once")]
 
 def turn_after(*updates: dict[str, Any]) -> tuple[Turn, list[str | None]]:
     """A turn and the words that it gave for each update."""
-    turn = Turn(PurePosixPath("/work"))
+    turn = Turn(PurePosixPath("/project"))
     words = []
     for update in updates:
         notification = schema.SessionNotification.model_validate({"sessionId": "s", "update": update})
@@ -50,16 +50,16 @@ def test_a_permission_of_a_turn_that_is_ended_is_no_denial() -> None:
 @pytest.mark.parametrize(
     ("updates", "words"),
     [
-        ([call(kind="edit", locations=[{"path": "/work/src/a.py"}])], ["edit: src/a.py"]),
+        ([call(kind="edit", locations=[{"path": "/project/src/a.py"}])], ["edit: src/a.py"]),
         ([call(kind="edit", locations=[{"path": "/etc/passwd"}])], ["edit: /etc/passwd"]),
-        ([call(locations=[{"path": "/work/a"}])], ["tool: a"]),
-        ([call(kind="execute", title="make test", locations=[{"path": "/work"}])], ["execute: make test"]),
+        ([call(locations=[{"path": "/project/a"}])], ["tool: a"]),
+        ([call(kind="execute", title="make test", locations=[{"path": "/project"}])], ["execute: make test"]),
         ([call(kind="edit", title="Edit a")], ["Edit a"]),
         ([call(title="look around")], ["look around"]),
         ([call(status="failed")], ["failed: a tool"]),
         ([call(status="completed")], [None]),
         ([call(title="a"), call(title="a"), call(title="b")], ["a", None, "b"]),
-        ([call(kind="edit", locations=[{"path": "/work/a"}]), call(title="work/a")], ["edit: a", None]),
+        ([call(kind="edit", locations=[{"path": "/project/a"}]), call(title="project/a")], ["edit: a", None]),
         ([call(title="two\n\x0blines")], ["two lines"]),
         ([call(title="x" * 1000)], ["x" * (MAX_WORDS_CHARS - 1) + "…"]),
     ],

@@ -19,7 +19,7 @@ from loopwarden.providers.configured import make_dialect
 from loopwarden.providers.dialect import Ask, ProgramOptions
 from loopwarden.providers.process import Ending
 from loopwarden.providers.records import RecordReader
-from loopwarden.providers.verdict import Attempt, conclude
+from loopwarden.providers.verdict import ProgramAttempt, conclude
 from support.replay import PROGRAMS, Recording, asked_schema, recordings
 
 JsonObject = dict[str, Any]
@@ -60,7 +60,7 @@ def outcome(
         exit=end if end >= 0 else None, signal=-end if end < 0 else None, left=0, seconds=1.0, output=b"",
         output_excess=False, errors=recording.stderr if stderr is None else stderr, notes=(), problem=None,
     )  # fmt: skip
-    attempt = Attempt(
+    attempt = ProgramAttempt(
         title="It", schema=schema, reading=reading, reader=reader, ending=ending, max_output_bytes=2**24,
         cancelled=None, notes=(),
     )  # fmt: skip

@@ -6,7 +6,6 @@ asked for by the prompt. The SDK of the protocol is loaded when the first such p
 takes longer to load than all of it.
 """
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from loopwarden.providers.process import Program, SupervisedProcess
 from loopwarden.providers.program import ProgramNotStarted, allowed_environment, find_program
 from loopwarden.providers.quiet import LifeSigns
 from loopwarden.providers.redaction import Secrets
-from loopwarden.providers.verdict import Attempt, conclude, conclude_cancelled
+from loopwarden.providers.verdict import ProgramAttempt, conclude_at_home
 
 CAPABILITIES: Final = Capabilities(structured_output=True, fresh_context=True, streams=True, converses=True)
 """Tokens and cost are an unstable part of the protocol: reported when an agent says them, never promised."""
@@ -112,30 +111,13 @@ class AcpProvider:
     async def _reply(self, request: AgentRequest) -> AgentReply:
         try:
             folder = workspace_of(request).resolve()
-            attempt = await self._attempt(request, folder)
+            return await conclude_at_home(AgentHome.make(request), lambda home: self._run(request, folder, home))
         except ProgramNotStarted as error:
             raise ProviderStartError(str(error)) from None
-        if attempt.cancelled is not None:
-            raise conclude_cancelled(attempt, attempt.cancelled) from None
-        return conclude(attempt)
 
-    async def _attempt(self, request: AgentRequest, folder: Path) -> Attempt:
-        """Run one agent in a home of its own, which is gone when this returns or raises."""
-        home = AgentHome.make(request)
-        try:
-            home.fill({}, (), self._credential_files)
-            attempt = await self._run(request, folder, home)
-        except BaseException:
-            await home.remove()
-            raise
-        try:
-            await home.remove()
-        except asyncio.CancelledError as cancelled:
-            attempt = replace(attempt, cancelled=attempt.cancelled or cancelled)
-        return attempt if home.problem is None else replace(attempt, notes=(*attempt.notes, home.problem))
-
-    async def _run(self, request: AgentRequest, folder: Path, home: AgentHome) -> Attempt:
+    async def _run(self, request: AgentRequest, folder: Path, home: AgentHome) -> ProgramAttempt:
         """Talk to an agent until nothing is left of it, also when cancelled meanwhile."""
+        home.fill({}, (), self._credential_files)
         # Loaded by now; named here, since this module must not load the SDK.
         from loopwarden.providers.acp.conclusion import TalkReading  # noqa: PLC0415
         from loopwarden.providers.acp.session import AcpSession  # noqa: PLC0415
@@ -154,7 +136,7 @@ class AcpProvider:
                 model=request.model or self._model, login=self._login, variables=frozenset(program.environment)
             )
             outcome, ending = await talk.hold(choices)
-        return Attempt(
+        return ProgramAttempt(
             title=TITLE,
             schema=request.schema,
             reading=TalkReading(

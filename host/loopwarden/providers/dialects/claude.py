@@ -263,6 +263,8 @@ class ClaudeReading:
             case "api_retry":
                 self._retrying = _retrying(record)
                 what = count_at(record, "error_status") or text_at(record, "error") or "unknown"
+                if not count_at(record, "max_retries"):
+                    return words(f"API error {what}")
                 return words(f"API error {what}, attempt {_of(record, 'attempt')} of {_of(record, 'max_retries')}")
             case "permission_denied":
                 return words(f"not allowed: {text_at(record, 'tool_name') or 'a tool'}")
