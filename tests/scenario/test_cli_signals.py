@@ -195,3 +195,25 @@ def test_ctrl_c_while_a_check_runs_verifies_nothing(home: Home) -> None:
     assert b"(Ctrl-C); ending the run\n" in err
     assert b"the agents" not in err
     assert not is_alive(int(check.read_text()))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_probe_that_is_interrupted_leaves_neither_an_agent_nor_a_folder(
+    home: Home, number: signal.Signals, code: int
+) -> None:
+    agent = home.agent(f"touch {home.root}/up; {WAIT}")
+    settings = home.settings(f'[providers.slow]\ntype = "command"\nargv = ["{agent}"]\n')
+    folders = home.root / "temporary"
+    folders.mkdir()
+    process = subprocess.Popen(
+        [*PROGRAM, "providers", "--probe", "slow", "--config", str(settings)],
+        env={**home.environment, "TMPDIR": str(folders)}, cwd=home.root, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until((home.root / "up").exists)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors.splitlines()[-1]) == (
+        code,
+        "loopwarden: interrupted; nothing of the agent is left",
+    )
+    assert list(folders.iterdir()) == []

@@ -161,7 +161,8 @@ def build_app(line: Line) -> typer.Typer:
         _add_loops(runner, line)
     app.add_typer(runner, name="run")
     program = line.program if line.command == "continue" else ()
-    _add(app, "continue", continue_command(program, line.config), "Start a new run from the receipt of an earlier one; what is not given is as it was there.")
+    goes_on = "Start a new run from the receipt of an earlier one. What is not given is as it was there."
+    _add(app, "continue", continue_command(program, line.config), goes_on)
     _add(app, "runs", runs_command(line.config), "List the runs that left a receipt.")
     _add(app, "show", show_command(line.config), "Show a receipt, and where each agent's prompt and output lie.")
     providers_help = "List the providers, what they can do and whether they are in use; --probe asks one."

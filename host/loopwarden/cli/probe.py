@@ -7,7 +7,7 @@ credentials, network, model, structured output.
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from loopwarden.attempt import Answered, AttemptEnd, Failed, Faulty, ask
 from loopwarden.breaker import read_breakers, write_breaker
 from loopwarden.cli.output import Output
 from loopwarden.cli.provider_words import usage_words
+from loopwarden.cli.signals import Interruption
 from loopwarden.display import duration, shown_json, shown_line, shown_text
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import EXIT_COMPLETE, EXIT_FAILED, Code, InvalidRequest
@@ -66,8 +67,12 @@ def probe(name: str, settings: Settings, output: Output, *, pass_env: tuple[str,
     for note in environment_notes(name, given):
         output.say(f"note: {note}")
     output.say(f"asking {name} one question, for at most {duration(TIMEOUT_SECONDS)}")
+    interruption = Interruption()
     with _passing_folder() as workspace, _passing_folder() as folder:
-        probed = asyncio.run(_ask(provider, _request(workspace, folder, output)))
+        try:
+            probed = asyncio.run(_watched(_ask(provider, _request(workspace, folder, output)), interruption))
+        except asyncio.CancelledError:
+            return output.break_down("interrupted; nothing of the agent is left", interruption.exit_code or EXIT_FAILED)
     closed = _close_breaker(name, settings, output) if isinstance(probed.end, Answered) else False
     code = EXIT_COMPLETE if isinstance(probed.end, Answered) else EXIT_FAILED
     output.show_object({"exit": code, "probe": _as_object(name, probed, breaker_closed=closed)})
@@ -108,6 +113,15 @@ def _request(workspace: Path, folder: Path, output: Output) -> AgentRequest:
         idempotency_key=secrets.token_hex(16),
         progress=lambda message: output.say(f"  {shown_line(message, _VALUE_CHARS)}"),
     )
+
+
+async def _watched(asking: Coroutine[Any, Any, _Probed], interruption: Interruption) -> _Probed:
+    """Ask, and let a signal cancel that: the provider ends its agent, and the folders are removed."""
+    main = asyncio.current_task()
+    assert main is not None
+    interruption.on_first = lambda _reason: main.cancel()
+    with interruption.watching():
+        return await asking
 
 
 async def _ask(provider: Provider, request: AgentRequest) -> _Probed:
