@@ -149,7 +149,7 @@ def test_a_program_that_closed_its_input_is_known_after_a_write(tmp_path: Path, 
             return False
 
         await until(refused)
-        await process.end(0)
+        assert (await process.end(0)).signal is not None
 
     asyncio.run(scenario())
 

@@ -46,6 +46,14 @@ def _was_ended(end: ProgramEnd) -> bool:
     return was_interrupted(end) or end.signal == signal.SIGKILL
 
 
+def after_a_result(end: ProgramEnd) -> Trouble | None:
+    """What is wrong with the end of a program whose result said that all went well; None when nothing is."""
+    if end.exit == 0 or end.is_cancelled:
+        return None
+    failure_class = FailureClass.CANCELLED if was_interrupted(end) else FailureClass.CRASHED
+    return Trouble(failure_class=failure_class, reason=f"gave a result, and then {how(end)}", evidence=how(end))
+
+
 def without_terminal_record(end: ProgramEnd, retrying: Trouble | None = None) -> Trouble:
     """The verdict on a program that printed no terminal record.
 

@@ -22,7 +22,7 @@ from loopwarden.failure_class import FailureClass
 from loopwarden.provider import Capabilities
 from loopwarden.providers.dialect import Answer, Ask, Launch, ProgramEnd, ProgramOptions, Reading, Trouble, Verdict
 from loopwarden.providers.dialects.blocks import UsageByMessage, blocks_of, words_on_block, words_on_message
-from loopwarden.providers.dialects.endings import REASONS, how, was_interrupted, without_terminal_record
+from loopwarden.providers.dialects.endings import REASONS, after_a_result, how, was_interrupted, without_terminal_record
 from loopwarden.providers.error_words import (
     class_of_text,
     delay_in,
@@ -179,10 +179,7 @@ class QwenReading:
             return self._without_result(end)
         if result.get("is_error") is not False:
             return self._trouble(result, end)
-        if end.exit != 0 and not end.is_cancelled:
-            failure_class = FailureClass.CANCELLED if was_interrupted(end) else FailureClass.CRASHED
-            return Trouble(failure_class=failure_class, reason=f"gave a result, and then {how(end)}", evidence=how(end))
-        return self._answer(result)
+        return after_a_result(end) or self._answer(result)
 
     def _answer(self, result: JsonObject) -> Verdict:
         text = text_at(result, "result") or ""
