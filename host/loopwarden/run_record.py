@@ -91,10 +91,14 @@ class RunRecord:
 
     async def look_at_worktree(self) -> None:
         """The agents have ended: see whether their work is on the branch that is to be merged."""
-        if self.worktree is not None:
+        if self.worktree is None:
+            return
+        try:
             note = await note_at_the_end(self.worktree)
-            if note is not None:
-                self.worktree = replace(self.worktree, notes=(*self.worktree.notes, note))
+        except Exception as error:  # noqa: BLE001 -- a look at a folder that agents could fill must not keep a run from ending
+            note = f"whether the work in it is committed is not known: {type(error).__name__}"
+        if note is not None:
+            self.worktree = replace(self.worktree, notes=(*self.worktree.notes, note))
 
     # ---- Keeper, for the broker
 

@@ -180,6 +180,25 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", folder, *identity, *words], check=True, capture_output=True, text=True).stdout
 
 
+def test_a_run_ends_also_when_its_worktree_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = tmp_path / "repo"
+    workspace.mkdir()
+    git(workspace, "init", "-q", "-b", "main")
+    git(workspace, "commit", "-q", "--allow-empty", "-m", "first")
+
+    async def fail(worktree: object) -> str:
+        raise RuntimeError("anything")
+
+    async def main() -> Any:
+        async with Host(providers={"default": Flaky(0, FailureClass.CRASHED)}, state_folder=tmp_path / "state") as host:
+            return await asyncio.wait_for(host.run(ASK, workspace=workspace, isolation="worktree"), 30)
+
+    monkeypatch.setattr("loopwarden.run_record.note_at_the_end", fail)
+    outcome = asyncio.run(main())
+    assert outcome.stop_reason == "completed"
+    assert outcome.receipt.worktree.notes == ["whether the work in it is committed is not known: RuntimeError"]
+
+
 def test_a_run_in_a_worktree_leaves_the_workspace_alone_and_keeps_its_branch(tmp_path: Path) -> None:
     workspace = tmp_path / "repo"
     workspace.mkdir()
