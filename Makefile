@@ -8,6 +8,7 @@ SOURCES := $(shell find engine host scripts -type f -not -name '*.pyc')
 demo: .venv/.package
 	$(BIN)/loopwarden demo
 
+# Tests of Postgres take the server that LOOPWARDEN_TEST_POSTGRES names (a URL), else one that comes as a wheel.
 test: .venv/.package
 	$(BIN)/python -m pytest -n auto
 

@@ -6,6 +6,7 @@ The ranges are literal, so that a text looks the same on every Python version. N
 
 import json
 import re
+import time
 from typing import Final
 
 _UNSEEN: Final = (
@@ -62,6 +63,23 @@ def duration(seconds: float) -> str:
     if whole == 86400:
         return "24 h"
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def time_of_day(wall: float, now: float) -> str:
+    """A moment (Unix time) as the local time of day, with the date when it is another day than that of `now`."""
+    try:
+        then, today = time.localtime(wall), time.localtime(now)
+    except (OverflowError, ValueError, OSError):
+        return "an impossible time"
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def utc_moment(wall: float) -> str:
+    """A moment (Unix time) for readers anywhere: `2026-11-30 17:05 UTC`."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(wall))
+    except (OverflowError, ValueError, OSError):
+        return "an impossible time"
 
 
 def dollars(amount: float) -> str:

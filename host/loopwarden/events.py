@@ -104,8 +104,38 @@ class AgentEnded(EventBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeld(EventBase):
+    """The run cannot go on until a person looked at it. Agents that were at work have no end yet."""
+
+    kind: ClassVar[str] = "runHeld"
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed(EventBase):
+    """Another host took the run over, or an operator reopened it."""
+
+    kind: ClassVar[str] = "runResumed"
+    epoch: int
+    host: str | None
+    by: str | None = None
+    """The operator who reopened it; None when a host took over by itself."""
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWaiting(EventBase):
+    """A budget that spans runs is used up, and the run waits for it. `until` is Unix time; None when nobody knows."""
+
+    kind: ClassVar[str] = "runWaiting"
+    message: str
+    until: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded(EventBase):
-    """Always the last event, exactly once. Carries no value: `wait()` does."""
+    """Always the last event, exactly once; a run that is reopened goes on after it. Carries no value: `wait()` does."""
 
     kind: ClassVar[str] = "runEnded"
     stop_reason: str
@@ -113,4 +143,16 @@ class RunEnded(EventBase):
     agents_started: int
 
 
-Event: TypeAlias = RunStarted | Phase | Log | ItemFailed | AgentStarted | AgentProgress | AgentEnded | RunEnded
+Event: TypeAlias = (
+    RunStarted
+    | Phase
+    | Log
+    | ItemFailed
+    | AgentStarted
+    | AgentProgress
+    | AgentEnded
+    | RunHeld
+    | RunResumed
+    | RunWaiting
+    | RunEnded
+)

@@ -28,6 +28,8 @@ class FailureClass(StrEnum):
     """It was silent for longer than agentIdleSeconds allows."""
     CANCELLED = "cancelled"
     """Somebody ended it: the run, the operator, or a signal from elsewhere."""
+    INTERRUPTED = "interrupted"
+    """The host died, stopped or lost the run while it was asked, and it may not be asked again."""
     CRASHED = "crashed"
     """The program ended without an answer: a signal, a usage error, a fault of its own."""
     DENIED = "denied"

@@ -3,7 +3,7 @@
     LoopwardenError
     +- StartRefused          nothing was started; one subclass per code
     |  +- ScriptRejected  ArgsInvalid  InvalidRequest  ProviderUnfit  ConfinementUnavailable
-    |  +- LaunchFailed  WorkspaceBusy  SettingsInWorkspace
+    |  +- LaunchFailed  WorkspaceBusy  SettingsInWorkspace  StoreRefused
     +- RunFailed             raised only by `Outcome.raise_for_failure()`
        +- RunCancelled
 
@@ -27,6 +27,7 @@ class Code(StrEnum):
     LAUNCH_FAILED = "LAUNCH_FAILED"
     WORKSPACE_BUSY = "WORKSPACE_BUSY"
     SETTINGS_IN_WORKSPACE = "SETTINGS_IN_WORKSPACE"
+    STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 
     SCRIPT_ERROR = "SCRIPT_ERROR"
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
@@ -47,6 +48,15 @@ class Code(StrEnum):
     PROTOCOL = "PROTOCOL"
     WORKER_LOST = "WORKER_LOST"
     CANCELLED = "CANCELLED"
+    SCOPE_BUDGET = "SCOPE_BUDGET"
+
+    REPLAY_DIVERGED = "REPLAY_DIVERGED"
+    STORE_CORRUPT = "STORE_CORRUPT"
+    HOST_LOST = "HOST_LOST"
+
+
+HOLDING: Final = frozenset({Code.REPLAY_DIVERGED, Code.STORE_CORRUPT, Code.HOST_LOST})
+"""These hold a run of a store instead of ending it: it can be resumed once the reason is mended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +147,12 @@ class SettingsInWorkspace(StartRefused):
     code = Code.SETTINGS_IN_WORKSPACE
 
 
+class StoreRefused(StartRefused):
+    """The store cannot take the run: it cannot be reached, its disk is full, or a newer version wrote it."""
+
+    code = Code.STORE_UNAVAILABLE
+
+
 class RunFailed(LoopwardenError):
     """A run ended with a failure; raised by `Outcome.raise_for_failure()`."""
 
@@ -179,6 +195,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.LAUNCH_FAILED: Meaning(LaunchFailed, EXIT_NOT_STARTED, 503),
     Code.WORKSPACE_BUSY: Meaning(WorkspaceBusy, EXIT_TRY_LATER, 409),
     Code.SETTINGS_IN_WORKSPACE: Meaning(SettingsInWorkspace, EXIT_NOT_STARTED, 403),
+    Code.STORE_UNAVAILABLE: Meaning(StoreRefused, EXIT_TRY_LATER, 503),
     Code.SCRIPT_ERROR: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.INVALID_ARGUMENT: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.UNSUPPORTED_OPTION: Meaning(RunFailed, EXIT_FAILED, 200),
@@ -198,5 +215,9 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.PROTOCOL: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.WORKER_LOST: Meaning(RunFailed, EXIT_FAILED, 200),
     Code.CANCELLED: Meaning(RunCancelled, EXIT_INTERRUPTED, 200),
+    Code.SCOPE_BUDGET: Meaning(RunFailed, EXIT_TRY_LATER, 200),
+    Code.REPLAY_DIVERGED: Meaning(RunFailed, EXIT_FAILED, 200),
+    Code.STORE_CORRUPT: Meaning(RunFailed, EXIT_FAILED, 200),
+    Code.HOST_LOST: Meaning(RunFailed, EXIT_FAILED, 200),
 }
 """The one table of design section 11. A run that began answers HTTP 200: its failure is the content of the answer."""

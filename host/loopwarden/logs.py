@@ -45,15 +45,20 @@ def configure_logs(level: str) -> None:
     )
 
 
-def run_logger(run_id: str) -> Any:
-    """The logger of one run, bound to its id."""
+def host_logger() -> Any:
+    """The logger of what concerns no single run."""
     if structlog.is_configured():
-        return structlog.get_logger("loopwarden").bind(run_id=run_id)
+        return structlog.get_logger("loopwarden")
     return structlog.wrap_logger(
         logging.getLogger("loopwarden"),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.render_to_log_kwargs],
         wrapper_class=structlog.stdlib.BoundLogger,
-    ).bind(run_id=run_id)
+    )
+
+
+def run_logger(run_id: str) -> Any:
+    """The logger of one run, bound to its id."""
+    return host_logger().bind(run_id=run_id)
 
 
 def bind_run(run_id: str) -> None:

@@ -1,12 +1,14 @@
 """The receipt: what a run leaves for its reader. Written by the host alone, read back as hostile data."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from loopwarden.usage import Usage
 from loopwarden_engine.plain import PlainDataError, decode_json
 
 FORMAT = 1
@@ -29,18 +31,29 @@ class UsageRecord(_Record):
     output_tokens: int | None
     cost_usd: float | None
 
+    @classmethod
+    def of(cls, usage: Usage | None) -> "UsageRecord | None":
+        """The record of a usage; None of one that is not known."""
+        # Not checked again: it is the host's own value, and there is one for each attempt.
+        return None if usage is None else cls.model_construct(**asdict(usage))
+
+    def to_usage(self) -> Usage:
+        """As a value that can be added up."""
+        return Usage(**dict(self))
+
 
 class AttemptRecord(_Record):
     """One ask of a provider."""
 
     number: int
     provider: str
-    kind: Literal["first", "retry", "wait", "fallback"]
-    """Why it was asked: the call itself, or which grant of the policy."""
+    kind: Literal["first", "redo", "retry", "wait", "fallback"]
+    """Why it was asked: the call itself, once more after an interruption, or which grant of the policy."""
     paused_seconds: float
     """How long the call waited before."""
     seconds: float | None
-    outcome: Literal["completed", "failed", "cancelled"] | None
+    outcome: Literal["completed", "failed", "cancelled", "interrupted"] | None
+    """interrupted: the host died, stopped or lost the run while it was asked. None while it works."""
     failure_class: str | None
     reason: str | None
     evidence: str | None
@@ -109,6 +122,16 @@ class FailureRecord(_Record):
     details: dict[str, Any] = {}
 
 
+class JournalRecord(_Record):
+    """The place in the run's journal that the receipt tells of: with this head, a journal that was cut off is found."""
+
+    seq: int
+    head: str
+    """The hash of entry `seq`."""
+    epoch: int
+    """How often the run was claimed by a host."""
+
+
 class Receipt(_Record):
     """Everything a person needs to judge a run: reason, counters, who decided."""
 
@@ -150,6 +173,8 @@ class Receipt(_Record):
     """Who decided how the run ended: the script, a limit, the operator, the host."""
     problems: list[str]
     """What went wrong beside the run, such as a full disk under the state folder."""
+    journal: JournalRecord | None = None
+    """None: the run had no store."""
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, camelCase."""

@@ -98,8 +98,8 @@ class RunFolder:
     _live_fd: int = field(default=-1, repr=False)
 
     @classmethod
-    def create(cls, state_folder: Path, run_id: str) -> "RunFolder":
-        """Make the folder of a new run. Raises `RunFolderError`."""
+    def create(cls, state_folder: Path, run_id: str, *, again: bool = False) -> "RunFolder":
+        """Make the folder of a new run; `again`: of one that may have been here before. Raises `RunFolderError`."""
         if _RUN_ID.fullmatch(run_id) is None:
             raise RunFolderError(f"{run_id[:80]!r} cannot name a run")
         runs = runs_folder(state_folder)
@@ -109,6 +109,10 @@ class RunFolder:
         folder = cls(path)
         try:
             path.mkdir(mode=0o700)
+        except FileExistsError as error:
+            if again:
+                return folder._taken_over()
+            raise disk_error("the folder of the run", path, error) from None
         except OSError as error:
             raise disk_error("the folder of the run", path, error) from None
         try:
@@ -119,6 +123,18 @@ class RunFolder:
             folder.discard()  # A disk that is full midway must not leave half of a run behind.
             raise disk_error("the folder of the run", path, error) from None
         return folder
+
+    def _taken_over(self) -> "RunFolder":
+        make_private_folder(self.path / AGENTS)
+        try:
+            self._live_fd = os.open(self.path / LIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            # A host that was stopped and lost the run may still hold the lock; the store says who drives it.
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._live_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise disk_error("the folder of the run", self.path, error) from None
+        return self
 
     def close(self) -> None:
         """Say that the run is over. Harmless when called again."""

@@ -21,7 +21,10 @@ from loopwarden.events import (
     Log,
     Phase,
     RunEnded,
+    RunHeld,
+    RunResumed,
     RunStarted,
+    RunWaiting,
 )
 
 _MAX_CHARS = 300
@@ -111,6 +114,12 @@ class ProgressView:
                 self._progressed(event)
             case AgentEnded():
                 self._ended(event)
+            case RunHeld(reason=reason):
+                self._line(f"== held: {shown_line(reason, _MAX_CHARS)}", "red")
+            case RunWaiting(message=message):
+                self._line(f"== waiting: {shown_line(message, _MAX_CHARS)}", "yellow")
+            case RunResumed():
+                self._resumed(event)
             case _:
                 assert_never(event)
 
@@ -151,6 +160,13 @@ class ProgressView:
             f"#{event.seq} {label} {event.outcome.value} after {duration(event.seconds)}{attempts}{kind}{reason}",
             _STYLES[event.outcome],
         )
+
+    def _resumed(self, event: RunResumed) -> None:
+        host = shown_line(event.host or "a host", _MAX_CHARS)
+        if event.by is None:
+            self._line(f"== taken over by {host}", "bold")
+        else:
+            self._line(f"== reopened by {shown_line(event.by, _MAX_CHARS)}, at {host}", "bold")
 
     def _line(self, text: str, style: str = "") -> None:
         if not self._console.is_terminal:
