@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import LoopwardenError
+from loopwarden.lease_view import LeaseView
 from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonObject
 
@@ -71,6 +72,8 @@ class AgentRequest:
     grace_seconds: float
     max_output_bytes: int
     idempotency_key: str
+    """The same when this very ask is repeated because its host died; another one for a retry or a fallback. A backend
+    that knows such keys answers a repeated one with what it has already. Agent programs know none."""
     progress: Callable[[str], None]
     """Call it with one line about what the agent does now; shown to observers, never decisive."""
     remark: Callable[[str], None] = _no_remark
@@ -82,6 +85,13 @@ class AgentRequest:
     declares that its agents can be spoken to."""
     max_cost_usd: float | None = None
     """What the run may still spend; None when it has no cap on money."""
+    lease: LeaseView | None = None
+    """Until when this host may act for the run; None for a run without a store. What starts a program must see to it
+    that nothing of it is left when the lease is over: those of Loopwarden do."""
+    epoch: int = 0
+    """The fencing token of this host's claim of the run: a higher one was given later. A backend that keeps the highest
+    it has seen can refuse a host that lost the run and does not know it yet. Agent programs honour none. 0: no store.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,8 +123,9 @@ def test_a_nursery_without_room_for_descriptors_refuses_and_serves_again(tmp_pat
 
     async def main() -> None:
         SUPERVISORS.close_when_idle()
+        others = processes_below(os.getpid())
         assert (await provider("echo hello", mark).reply(request(tmp_path))).text == "hello\n"
-        [nursery] = processes_below(os.getpid())
+        [nursery] = processes_below(os.getpid()) - others
         before = resource.prlimit(nursery, resource.RLIMIT_NOFILE)
         used = set(map(int, os.listdir(f"/proc/{nursery}/fd")))
         free = [number for number in range(100) if number not in used]
@@ -134,7 +135,7 @@ def test_a_nursery_without_room_for_descriptors_refuses_and_serves_again(tmp_pat
                 await provider("echo hello", mark).reply(request(tmp_path))
         resource.prlimit(nursery, resource.RLIMIT_NOFILE, before)
         assert (await provider("echo hello", mark).reply(request(tmp_path))).text == "hello\n"
-        assert processes_below(os.getpid()) == {nursery}
+        assert processes_below(os.getpid()) - others == {nursery}
 
     asyncio.run(main())
 
@@ -226,9 +227,10 @@ def test_a_supervisor_leaves_when_its_host_is_gone_before_the_order(tmp_path: Pa
 def test_an_agent_whose_nursery_dies_before_it_serves_it_gets_another_one(tmp_path: Path, mark: str, kind: str) -> None:
     async def main() -> None:
         SUPERVISORS.close_when_idle()
+        others = processes_below(os.getpid())
         agent = provider("echo hello", mark)
         assert (await agent.reply(request(tmp_path))).text == "hello\n"
-        [nursery] = processes_below(os.getpid())
+        [nursery] = processes_below(os.getpid()) - others
         os.kill(nursery, signal.SIGSTOP)
         await until(lambda: state(nursery) == b"T")
         asked = agent if kind == "command" else toy(tmp_path, f"echo '{END}'")[0]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from loopwarden.failure_class import FailureClass
 from loopwarden.provider import AgentRequest, ProviderStartError
 from loopwarden.providers.process import Ending
 from loopwarden.providers.program import check_folder
@@ -38,6 +39,15 @@ def stream_file(request: AgentRequest, name: str) -> Path | None:
     if request.folder is None:
         return None
     return request.folder / (f"{name}.txt" if request.attempt == 1 else f"{name}-{request.attempt}.txt")
+
+
+def problem_of(ending: Ending) -> tuple[FailureClass, str] | None:
+    """Why the end says nothing about the agent, as a class and words that continue "the agent program"; else None."""
+    if ending.problem is None:
+        return None
+    if ending.is_lease_over:
+        return FailureClass.CANCELLED, f"was ended: {ending.problem}"
+    return FailureClass.CRASHED, f"failed: {ending.problem}"
 
 
 def last_line(text: str) -> str | None:

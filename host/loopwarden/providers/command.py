@@ -14,7 +14,14 @@ from typing import Final
 
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Capabilities, ProviderStartError
-from loopwarden.providers.agent_program import WHAT, CommandPlan, last_words, stream_file, workspace_of
+from loopwarden.providers.agent_program import (
+    WHAT,
+    CommandPlan,
+    last_words,
+    problem_of,
+    stream_file,
+    workspace_of,
+)
 from loopwarden.providers.candidates import Found, NotFound, find_value
 from loopwarden.providers.command_line import checked_argv, checked_names, checked_variables
 from loopwarden.providers.home import SCHEMA_NAME, private_folder, write_private
@@ -128,6 +135,7 @@ class CommandProvider:
             max_output_bytes=request.max_output_bytes,
             output_file=stream_file(request, "output"),
             error_file=stream_file(request, "error"),
+            lease=request.lease,
         )
 
     def _filled(self, request: AgentRequest, schema_file: str) -> tuple[str, ...]:
@@ -178,8 +186,10 @@ def _decode(request: AgentRequest, ending: Ending) -> AgentReply:
     if ending.output_excess:
         reason = f"the agent program was ended: it printed more than {request.max_output_bytes} bytes"
         raise AgentFailed(reason, failure_class=invalid, notes=notes)
-    if ending.problem is not None:
-        raise AgentFailed(f"the agent program failed: {ending.problem}", failure_class=crashed, notes=notes)
+    problem = problem_of(ending)
+    if problem is not None:
+        failure_class, words = problem
+        raise AgentFailed(f"the agent program {words}", failure_class=failure_class, notes=notes)
     if ending.exit != 0:
         reason = f"the agent program {ending.how}{last_words(ending)}"
         raise AgentFailed(reason, failure_class=crashed, notes=notes)

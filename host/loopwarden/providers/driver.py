@@ -178,6 +178,7 @@ class ProgramProvider:
             output_file=stream_file(request, "output"),
             error_file=stream_file(request, "error"),
             private_folders=home.folders,
+            lease=request.lease,
         )
 
     def _environment(self, home: Path, temporary: Path, of_dialect: Mapping[str, str]) -> dict[str, str]:

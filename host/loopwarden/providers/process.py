@@ -22,13 +22,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from loopwarden.lease_view import LeaseView
 from loopwarden.providers.mark import MARK_NAME, Mark
+from loopwarden.providers.order import Order
 from loopwarden.providers.program import ProgramNotStarted, SupervisorLost, find_program, refusal_sentence
-from loopwarden.providers.streams import InputNotTaken, InputStream, KeptFile, OutputStream
+from loopwarden.providers.renewals import Renewals
+from loopwarden.providers.streams import (
+    InputNotTaken,
+    InputStream,
+    KeptFile,
+    OutputStream,
+    no_input,
+    pipe_from,
+    pipe_to,
+)
 from loopwarden.providers.supervisors import SUPERVISORS
 
 SUPERVISOR_MARGIN_SECONDS: Final = 5.0
 """How long after the grace a supervisor may take until it is held for stuck."""
+LEASE_LOST: Final = "the host lost the lease of the run"
 SWEEP_SECONDS: Final = 0.01
 MAX_SWEEPS: Final = 300
 
@@ -64,6 +76,8 @@ class Program:
     error_file: Path | None = None
     private_folders: Sequence[Path] = ()
     """To be removed when nothing of the program is left, also when the host is gone by then."""
+    lease: LeaseView | None = None
+    """Ends the program when it is over, also while the host is stopped or asleep with its machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +95,9 @@ class Ending:
     """The end of standard error."""
     notes: tuple[str, ...]
     problem: str | None
-    """Why the exit is not known."""
+    """Why the exit is not known, or says nothing about the program."""
+    is_lease_over: bool = False
+    """The host lost the lease, which ended the program, or kept it from being started. `problem` says so, too."""
 
     @property
     def how(self) -> str:
@@ -107,6 +123,7 @@ class SupervisedProcess:
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[Ending] = self._loop.create_future()
         self._order = memoryview(_order(program, path, self._mark.value))
+        self._renewals = Renewals(program.lease)
         self._heard = bytearray()
         self._report: dict[str, object] = {}
         self._end_asked_at: float | None = None
@@ -226,12 +243,12 @@ class SupervisedProcess:
             self._socket, far = socket.socketpair()
             theirs.callback(far.close)
             ours.callback(self._socket.close)
-            stdin_reader, stdin_writer = _pipe_to(theirs, ours) if program.stdin is not None else (_nothing(theirs), -1)
-            output_writer, output_reader = _pipe_from(theirs, ours)
+            stdin_reader, stdin_writer = pipe_to(theirs, ours) if program.stdin is not None else (no_input(theirs), -1)
+            output_writer, output_reader = pipe_from(theirs, ours)
             if program.merge_errors:
                 errors_writer, errors_reader = output_writer, -1
             else:
-                errors_writer, errors_reader = _pipe_from(theirs, ours)
+                errors_writer, errors_reader = pipe_from(theirs, ours)
             SUPERVISORS.ask([stdin_reader, output_writer, errors_writer, far.fileno()])
             ours.pop_all()
         self._socket.settimeout(0)
@@ -267,6 +284,7 @@ class SupervisedProcess:
             self._order = memoryview(b"")
         if not self._order:
             self._loop.remove_writer(self._socket)
+            self._renewals.follow(self._socket)
 
     # ---- listening
 
@@ -313,6 +331,7 @@ class SupervisedProcess:
             return
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
+        self._renewals.close()
         self._socket.close()
         SUPERVISORS.ended()
         if self._give_up is not None:
@@ -351,7 +370,8 @@ class SupervisedProcess:
                 f"the {self._program.what} {self._program.argv[0]!r} was not started: its supervisor ended early"
             )
         if "refused" not in self._report:
-            # Killed before it could say more. The program may have run, and may be who did it: that is its end.
+            # Killed before it could say more. The program may have run, and may be who did it: that is its end. Or the
+            # lease was over before it was started.
             return None
         sentence = refusal_sentence(
             str(self._report["refused"]), int(str(self._report["errno"])),
@@ -362,7 +382,10 @@ class SupervisedProcess:
     def _ending(self, unkillable: Sequence[int]) -> Ending:
         report = self._report
         problem = None
-        if not report.keys() & {"exit", "signal"}:
+        is_lease_over = "lease" in report
+        if is_lease_over:
+            problem = LEASE_LOST
+        elif not report.keys() & {"exit", "signal"}:
             problem = "its supervisor was killed, so how it ended is not known"
         if unkillable:
             problem = f"its processes {', '.join(map(str, unkillable))} could not be ended"
@@ -371,7 +394,7 @@ class SupervisedProcess:
             notes.append(f"only the first {self._program.max_output_bytes} bytes of its error output were kept")
         # What a supervisor that was killed left behind is no fault of the agent.
         left = int(str(report["left"])) + len(self._escaped.difference(unkillable)) if "left" in report else 0
-        if left and self._end_asked_at is None:
+        if left and self._end_asked_at is None and not is_lease_over:
             notes.append(f"it left {left} process{'es' if left > 1 else ''} behind, which the host ended")
         return Ending(
             exit=int(str(report["exit"])) if "exit" in report else None,
@@ -383,6 +406,7 @@ class SupervisedProcess:
             errors=b"" if self._errors is None else self._errors.kept,
             notes=tuple(notes),
             problem=problem,
+            is_lease_over=is_lease_over,
         )
 
     # ---- ending
@@ -397,36 +421,18 @@ class SupervisedProcess:
 
 
 def _order(program: Program, path: str, mark: str) -> bytes:
-    environment = {**program.environment, MARK_NAME: mark}
-    arguments = [path if os.sep in program.argv[0] else program.argv[0], *program.argv[1:]]
-    fields = [str(program.grace_seconds), path, os.fspath(program.folder)]
-    fields += [str(len(program.private_folders)), *map(os.fspath, program.private_folders)]
-    fields += [str(len(arguments)), *arguments]
-    fields += [f"{name}={value}" for name, value in environment.items()]
-    if any("\0" in field for field in fields):
-        # It would cut the order in the wrong places.
-        raise ProgramNotStarted(f"the {program.what} {program.argv[0]!r} cannot get an argument with a zero character")
-    data = b"".join(os.fsencode(field) + b"\0" for field in fields)
-    return len(data).to_bytes(4, "big") + data
-
-
-def _nothing(theirs: contextlib.ExitStack) -> int:
-    descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    theirs.callback(os.close, descriptor)
-    return descriptor
-
-
-def _pipe_to(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
-    """A pipe that the program reads: its end, then ours."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    theirs.callback(os.close, reader)
-    ours.callback(os.close, writer)
-    return reader, writer
-
-
-def _pipe_from(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
-    """A pipe that the program writes: its end, then ours."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    theirs.callback(os.close, writer)
-    ours.callback(os.close, reader)
-    return writer, reader
+    order = Order(
+        path=path,
+        arguments=[path if os.sep in program.argv[0] else program.argv[0], *program.argv[1:]],
+        environment={**program.environment, MARK_NAME: mark},
+        folder=program.folder,
+        private_folders=program.private_folders,
+        grace_seconds=program.grace_seconds,
+        lease=program.lease,
+    )
+    try:
+        return order.encode()
+    except ValueError:
+        raise ProgramNotStarted(
+            f"the {program.what} {program.argv[0]!r} cannot get an argument with a zero character"
+        ) from None

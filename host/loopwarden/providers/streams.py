@@ -4,6 +4,7 @@ Nothing here blocks: all ends that the host holds are non-blocking and are drive
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +216,26 @@ class InputStream:
             self._loop.remove_writer(self._descriptor)
         else:
             self.finish()
+
+
+def no_input(theirs: contextlib.ExitStack) -> int:
+    """An empty stream for a program to read."""
+    descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.callback(os.close, descriptor)
+    return descriptor
+
+
+def pipe_to(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe that the program reads: its end, then ours."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, reader)
+    ours.callback(os.close, writer)
+    return reader, writer
+
+
+def pipe_from(theirs: contextlib.ExitStack, ours: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe that the program writes: its end, then ours."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, writer)
+    ours.callback(os.close, reader)
+    return writer, reader

@@ -13,7 +13,7 @@ from typing import Final
 
 from loopwarden.failure_class import FailureClass
 from loopwarden.provider import AgentFailed, AgentReply
-from loopwarden.providers.agent_program import last_line
+from loopwarden.providers.agent_program import last_line, problem_of
 from loopwarden.providers.candidates import MAX_OBJECT_CHARS, Found, NotFound, find_value
 from loopwarden.providers.dialect import Answer, ProgramEnd, Reading, Trouble, Verdict
 from loopwarden.providers.error_words import reset_in
@@ -73,8 +73,10 @@ class ProgramAttempt:
         if self.ending.output_excess:
             reason = f"was ended: it printed more than {self.max_output_bytes} bytes"
             return Trouble(failure_class=FailureClass.INVALID_OUTPUT, reason=reason)
-        if self.ending.problem is not None:
-            return Trouble(failure_class=FailureClass.CRASHED, reason=f"failed: {self.ending.problem}")
+        problem = problem_of(self.ending)
+        if problem is not None:
+            failure_class, reason = problem
+            return Trouble(failure_class=failure_class, reason=reason)
         end = ProgramEnd(
             exit=self.ending.exit,
             signal=self.ending.signal,

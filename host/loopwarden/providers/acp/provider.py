@@ -174,6 +174,7 @@ class AcpProvider:
             output_file=stream_file(request, "output"),
             error_file=stream_file(request, "error"),
             private_folders=home.folders,
+            lease=request.lease,
         )
 
     def _environment(self, home: Path, temporary: Path) -> dict[str, str]:

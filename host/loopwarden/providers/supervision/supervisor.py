@@ -3,19 +3,24 @@
 The nursery forks it into a session of its own, with the agent's three streams as descriptors 0 to 2 and one socket to
 the host. It imports nothing of Loopwarden but its neighbours.
 
-    host -> supervisor    four-byte length, then the order: grace, program, folder, number of private folders, those,
-                          number of arguments, the arguments, the environment as NAME=value; each ended by a zero byte
-    host -> supervisor    `end GRACE` and a line feed: end the agent now, after GRACE seconds at the latest
+    host -> supervisor    four-byte length, then the order: grace, deadline and grace of the lease, program, folder,
+                          number of private folders, those, number of arguments, the arguments, the environment as
+                          NAME=value; each ended by a zero byte
+    host -> supervisor    lines: `end GRACE`: end the agent now, after GRACE seconds at the latest;
+                          `until DEADLINE`: the lease was renewed
     supervisor -> host    one JSON object a line: {"supervisor": pid}, together with a pidfd of itself; {"started": pid}
-                          or {"refused": step, "errno": n}; and in the end {"exit": n, "left": n} or {"signal": n,
-                          "left": n}; `left` counts what outlived the agent
+                          or {"refused": step, "errno": n}; {"lease": "over"} when the lease ended the agent, or kept it
+                          from being started; and in the end {"exit": n, "left": n} or {"signal": n, "left": n};
+                          `left` counts what outlived the agent
 
-The end comes when the agent ended, when the host asks for it, and when the host is gone (the socket closes, or its
-process ends while a forked copy keeps the socket open). Always the same way: TERM to the group, grace, KILL, then
-whatever is left in any session. As a child subreaper the supervisor inherits every orphan, so what descends from it is
-what the agent left. The agent itself is reaped last: until then its process id, which names the group, is not reused.
-The private folders hold credentials. The supervisor removes them, so that they are gone also when the host is, and
-the host removes what a supervisor that was killed has left.
+The end comes when the agent ended, when the host asks for it, when the host is gone (the socket closes, or its process
+ends while a forked copy keeps the socket open), and when the lease of the run is over. Always the same way: TERM to the
+group, grace, KILL, then whatever is left in any session. As a child subreaper the supervisor inherits every orphan, so
+what descends from it is what the agent left. The agent itself is reaped last: until then its process id, which names
+the group, is not reused.
+
+The private folders hold credentials. The supervisor removes them, so that they are gone also when the host is, and the
+host removes what a supervisor that was killed has left.
 """
 
 import _signal as signals  # type: ignore[import-not-found]
@@ -24,6 +29,7 @@ import os
 import select
 import time
 
+from .lease import ENDLESS, Lease
 from .process_table import Process, read_processes
 from .removal import remove_tree
 
@@ -31,6 +37,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CLEANUP_PAUSE_MS = 5
 STREAMS = (0, 1, 2)
+LEASE_OVER = '{"lease": "over"}'
 
 
 class Order:
@@ -39,6 +46,7 @@ class Order:
     def __init__(self, data: bytes) -> None:
         fields = iter(data.split(b"\0")[:-1])
         self.grace_seconds = float(next(fields))
+        self.lease = Lease(deadline=float(next(fields)), grace_seconds=float(next(fields)))
         self.program = next(fields)
         self.folder = next(fields)
         self.private_folders = [next(fields) for _ in range(int(next(fields)))]
@@ -55,11 +63,14 @@ class HostLink:
         """A pidfd of the host."""
         self.buffer = b""
         self.gone = False
+        self.lease = Lease(ENDLESS, 0.0)
         os.set_inheritable(descriptor, False)
 
     def read_order(self) -> Order:
         """Wait for the order. Raises EOFError when the host takes it back or is gone."""
-        return Order(self._read(int.from_bytes(self._read(4), "big")))
+        order = Order(self._read(int.from_bytes(self._read(4), "big")))
+        self.lease = order.lease
+        return order
 
     def _read(self, length: int) -> bytes:
         data = b""
@@ -83,7 +94,7 @@ class HostLink:
                 self.gone = True
 
     def read_request(self) -> float | None:
-        """Read on. Return the grace that the host gives when it asks for the end, None when it does not."""
+        """Read on, and take renewals of the lease. Return the grace when the host asks for the end, else None."""
         try:
             piece = os.read(self.descriptor, 4096)
         except OSError:
@@ -93,8 +104,20 @@ class HostLink:
             return None
         self.buffer += piece
         *lines, self.buffer = self.buffer.split(b"\n")
-        graces = [float(line[4:]) for line in lines if line.startswith(b"end ")]
+        graces = []
+        for line in lines:
+            word, _, number = line.partition(b" ")
+            if word == b"end":
+                graces.append(float(number))
+            elif word == b"until":
+                self.lease.extend(float(number))
         return min(graces) if graces else None
+
+    def is_lease_over(self) -> bool:
+        """Say whether the lease is over, also by what the host said meanwhile. Only for before the start."""
+        while self.lease.is_over() and not self.gone and select.select([self.descriptor], [], [], 0)[0]:
+            self.read_request()
+        return self.lease.is_over()
 
 
 class Agent:
@@ -238,7 +261,7 @@ def release_streams() -> None:
 
 
 def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
-    """Wait until the agent ended, the host asks for the end or is gone. Return the grace for what is left."""
+    """Wait until the agent ended, its lease is over, the host asks for the end or is gone. Return the grace."""
     wake_reader, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signals.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
     signals.signal(signals.SIGCHLD, lambda *_: None)
@@ -248,7 +271,9 @@ def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
     while not agent.ended():
         if link.gone:
             return grace_seconds
-        for descriptor, _ in poll.poll():
+        # A renewal that waits to be read counts, also when this process was kept from running for a while.
+        was_over = link.lease.is_over()
+        for descriptor, _ in poll.poll(link.lease.wait_ms()):
             if descriptor == wake_reader:
                 os.read(wake_reader, 4096)
             elif descriptor == link.host:
@@ -257,11 +282,17 @@ def supervise(link: HostLink, agent: Agent, grace_seconds: float) -> float:
                 asked = link.read_request()
                 if asked is not None:
                     return asked
+        if was_over and link.lease.is_over():
+            link.tell(LEASE_OVER)
+            return grace_seconds
     return grace_seconds
 
 
 def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
-    """End the agent and everything that descends from it. Return the status of the agent itself."""
+    """End the agent and everything that descends from it. Return the status of the agent itself.
+
+    The lease cuts every grace short: when it and its own grace are over, nothing may be left.
+    """
     if agent.ended():
         running = agent.left()
         if not running:
@@ -278,7 +309,8 @@ def end_agent(link: HostLink, agent: Agent, grace_seconds: float) -> int:
         for process in members:
             if process.ends_by_term():
                 process.send(signals.SIGTERM)
-        left_ms = int((deadline - time.monotonic()) * 1000)
+        lease_seconds = link.lease.left_seconds() + link.lease.grace_seconds
+        left_ms = int(min(deadline - time.monotonic(), lease_seconds) * 1000)
         if left_ms <= 0:
             break
         if poll.poll(min(pause_ms, left_ms)):
@@ -312,6 +344,9 @@ def main(descriptor: int, host: int) -> None:
 
 def run(link: HostLink, order: Order) -> None:
     """Run the agent that the host asks for, and tell how it ended."""
+    if link.is_lease_over():
+        link.tell(LEASE_OVER)
+        return
     try:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         agent, refusal = (None, "gone 0") if link.gone else start_agent(order)
