@@ -35,8 +35,10 @@ from loopwarden.failures import (
     StartRefused,
     WorkspaceBusy,
 )
-from loopwarden.host import Host, run_sync
+from loopwarden.host import Host
+from loopwarden.jobs.request import JobRequest
 from loopwarden.limits import LimitOverrides, Limits
+from loopwarden.one_run import run_sync
 from loopwarden.outcome import Outcome
 from loopwarden.policy import BreakerRule, Policy, Retry, Wait
 from loopwarden.provider import (
@@ -78,6 +80,7 @@ __all__ = [
     "FunctionProvider",
     "Host",
     "InvalidRequest",
+    "JobRequest",
     "JsonObject",
     "JsonValue",
     "LaunchFailed",

@@ -11,7 +11,7 @@ from loopwarden.clock import Clock
 from loopwarden.failures import Code, Failure
 from loopwarden.limits import Limits
 from loopwarden.repeats import Repeats
-from loopwarden.slots import AgentSlots
+from loopwarden.slots import AgentSlots, ProviderPlaces
 from loopwarden.spending import Spending
 
 
@@ -24,6 +24,7 @@ class Admission:
     board: BreakerBoard
     spending: Spending
     repeats: Repeats
+    places: ProviderPlaces
     clock: Clock
     begin: Callable[[Agent], None]
     fail: Callable[[Failure], None]
@@ -34,20 +35,26 @@ class Admission:
     _waits_for_host: bool = False
     _held: dict[str, list[Agent]] = field(default_factory=dict)
     """By provider: agents that wait for what another one finds, who tries the provider out. The others go on."""
+    _crowded: dict[str, list[Agent]] = field(default_factory=dict)
+    """By provider: agents that wait for a place at it. The others go on."""
+    _room: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """By provider: what is called when it has a place."""
+    _is_held: bool = False
     _is_closed: bool = False
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def add(self, agent: Agent, *, first: bool = False) -> None:
         """Put an agent into the queue; `first` one that is asked again, before those that were accepted after it."""
         if first:
-            self._queue.appendleft(agent)
+            place = next((index for index, other in enumerate(self._queue) if other.seq > agent.seq), len(self._queue))
+            self._queue.insert(place, agent)
         else:
             self._queue.append(agent)
         self.pump()
 
     def pump(self) -> None:
         """Let agents begin as long as there are slots."""
-        while self._queue and not self._is_closed and self._live_slots < self.limits.max_concurrent_agents:
+        while self._queue and self._may_begin:
             agent = self._queue[0]
             if not self._route(agent):
                 return
@@ -59,19 +66,42 @@ class Admission:
                 self._waits_for_host = True
                 return
             self._queue.popleft()
+            if name in self._crowded or not self.places.take(name, self._when_room(name)):
+                self._crowded.setdefault(name, []).append(agent)
+                self.slots.give_back()
+                continue
             self._live_slots += 1
             agent.has_slot = True
+            agent.place = name
             self.board.starts(name, agent)
             self.begin(agent)
 
+    @property
+    def _may_begin(self) -> bool:
+        return not self._is_closed and not self._is_held and self._live_slots < self.limits.max_concurrent_agents
+
+    def hold(self) -> bool:
+        """Let nobody begin until `go_on`. False when that is so already."""
+        if self._is_held:
+            return False
+        self._is_held = True
+        return True
+
+    def go_on(self) -> None:
+        """Let agents begin again."""
+        self._is_held = False
+        self.pump()
+
     def give_back(self, agent: Agent) -> None:
         """Free the slot of an agent, if it has one. Starts nothing: see `pump`."""
+        self._leave_place(agent)
         if agent.has_slot:
             agent.has_slot = False
             self._free_slot()
 
     def keep_until_drained(self, agent: Agent) -> None:
         """The worker does not take its replies: the slot stays taken, so that what waits for it stays bounded."""
+        self._leave_place(agent)
         if agent.has_slot:
             agent.has_slot = False
             self._unsent += 1
@@ -88,6 +118,7 @@ class Admission:
         """Forget who waits: the run ends."""
         self._queue.clear()
         self._held.clear()
+        self._crowded.clear()
 
     def close(self) -> None:
         """The run ended: let nobody begin any more."""
@@ -96,6 +127,8 @@ class Admission:
         if self._waits_for_host:
             self.slots.withdraw(self._host_slot_is_free)
         self.board.withdraw(self._is_decided)
+        for name, told in self._room.items():
+            self.places.withdraw(name, told)
         self.drained()
 
     def fail_out_of_use(self, agent: Agent, state: BreakerState) -> None:
@@ -142,6 +175,21 @@ class Admission:
     def _host_slot_is_free(self) -> None:
         self._waits_for_host = False
         self.pump()
+
+    def _when_room(self, provider: str) -> Callable[[], None]:
+        """What is called when a provider has a place: one and the same, so that it can be withdrawn."""
+        if provider not in self._room:
+            self._room[provider] = lambda: self._has_room(provider)
+        return self._room[provider]
+
+    def _has_room(self, provider: str) -> None:
+        self._queue.extendleft(reversed(self._crowded.pop(provider, [])))
+        self.pump()
+
+    def _leave_place(self, agent: Agent) -> None:
+        if agent.place is not None:
+            place, agent.place = agent.place, None
+            self.places.give_back(place)
 
     def _is_decided(self, provider: str) -> None:
         # Later: whoever decided it is in the middle of an end, and what begins now must not come in between.

@@ -66,11 +66,35 @@ class Agent:
     """On the scale of the host's clock; None while no policy makes the call wait."""
     pause_timer: Timer | None = None
     has_slot: bool = False
+    place: str | None = None
+    """The provider at which it takes a place."""
     output_kept: bool = False
     digest: str | None = None
     """Of the call, once somebody asked for it: hashing every prompt again for every receipt would hold up the host."""
     task: "asyncio.Task[None] | None" = None
+    is_asking: bool = False
+    """Its next ask is on the way to the journal, and its provider has not heard of it."""
+    is_ending: bool = False
+    """Its end is on the way to the journal."""
+    interrupted: Attempt | None = None
+    """The attempt that was live when another host lost the run, while the journal does not say so yet."""
     abandon_timer: Timer | None = None
+    redos_before: int = 0
+    """Redos in segments of its run that have ended."""
+
+    def chosen_asks(self) -> int:
+        """How often the call was asked on purpose: an ask that repeats an interrupted one has its number."""
+        return sum(attempt.kind != "redo" for attempt in self.attempts)
+
+    def known_digest(self) -> str:
+        """The digest of the call, computed once."""
+        if self.digest is None:
+            self.digest = self.call.digest
+        return self.digest
+
+
+def _nobody_cancels(reason: str) -> None:
+    raise AssertionError(f"a run without a store was cancelled through one: {reason}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,6 +106,12 @@ class BrokerPorts:
     fail: Callable[[Failure], None]
     is_stuck: Callable[[], bool]
     check_call: Callable[[DecodedCall], None]
+    cancel: Callable[[str], None] = _nobody_cancels
+    """A request to cancel the run is committed in its store."""
+    restore: "Callable[[Agent], bool] | None" = None
+    """In a replay: take an accepted call from the journal. False when the journal does not know it."""
+    refused: "Callable[[int, Failure], bool] | None" = None
+    """In a replay: a call is not accepted. False when the journal does not know it either, so that the run ends."""
 
 
 class Signs:

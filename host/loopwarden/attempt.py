@@ -1,6 +1,7 @@
 """One ask of a provider, and in which way it ended."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_notes, provider_words
@@ -11,8 +12,8 @@ from loopwarden.schema import CompiledSchema
 from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonValue
 
-AttemptKind: TypeAlias = Literal["first", "retry", "wait", "fallback"]
-"""Why a provider was asked: the call itself, or which grant of the policy."""
+AttemptKind: TypeAlias = Literal["first", "redo", "retry", "wait", "fallback"]
+"""Why a provider was asked: the call itself, once more after an interruption, or which grant of the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +73,24 @@ class Attempt:
     end: AttemptEnd | None = None
     is_cancelled: bool = False
     """The run ended before the attempt did."""
+    is_interrupted: bool = False
+    """Its host died, stopped or lost the run before the attempt ended."""
     stopped_because: str | None = None
     """Why the host stops it; None while it does not."""
     stopped_class: FailureClass = FailureClass.CANCELLED
+    windows: Mapping[str, str] = field(default_factory=dict)
+    """By scope: the budget window that this ask was charged to."""
+    usage: Usage | None = None
+    """What it used, once that is known."""
+    lapses: int = 0
+    """How often the lease of the run had lapsed when it began."""
+    is_recorded: bool = False
+    """Its end is in the journal, or on the way there."""
 
     @property
     def is_over(self) -> bool:
         """True once it has its end."""
-        return self.end is not None or self.is_cancelled
+        return self.end is not None or self.is_cancelled or self.is_interrupted
 
     def as_stopped(self, end: "AttemptEnd | None") -> Failed:
         """The end of an attempt that the host stopped. `end` is what its provider could still say.

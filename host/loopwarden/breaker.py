@@ -28,7 +28,7 @@ from loopwarden_engine.plain import PlainDataError, compact_json, decode_object
 FILE_NAME: Final = "breakers.json"
 OPENS_AT_ONCE: Final = frozenset({FailureClass.AUTH, FailureClass.BILLING})
 """Nothing but a person can mend these; every further agent would only fail the same way."""
-_NOT_COUNTED: Final = frozenset({FailureClass.CANCELLED})
+_NOT_COUNTED: Final = frozenset({FailureClass.CANCELLED, FailureClass.INTERRUPTED})
 _MAX_BYTES: Final = 1024 * 1024
 _LOCK_SECONDS: Final = 0.5
 _LOCK_PAUSE_SECONDS: Final = 0.005

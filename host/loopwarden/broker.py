@@ -3,40 +3,51 @@
 Rules kept here (design section 5): a call is accepted in call order, and the one beyond the cap is refused at that
 point, whatever still waits. It starts in one step when it gets its slot: charged first, then handed to the provider.
 Charges are never given back. Every agent that started has exactly one end, however many attempts its policy grants.
+
+With a store each of these steps is an entry of the run's journal, and takes effect once the entry is committed: an ask
+that is not committed is not made, an end that is not committed does not reach the script.
 """
 
-import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, assert_never
 
 from loopwarden import events
+from loopwarden.acceptance import accept_call
 from loopwarden.admission import Admission
-from loopwarden.agent import Agent, BrokerPorts, Keeper, Signs
-from loopwarden.agent_reply import provider_error, provider_words
-from loopwarden.attempt import Answered, Attempt, AttemptEnd, Failed, Faulty, ask, remembered
+from loopwarden.agent import Agent, BrokerPorts, Keeper
+from loopwarden.agent_ends import AgentEnds
+from loopwarden.agent_journal import AgentJournal
+from loopwarden.agent_reply import provider_words
+from loopwarden.attempt import Answered, Attempt, AttemptEnd, Failed, Faulty, remembered
+from loopwarden.attendance import Attendance
 from loopwarden.breaker import BreakerBoard
-from loopwarden.call_options import CallRefused, decode_call
 from loopwarden.clock import Clock
-from loopwarden.contract import AgentOutcome, ContractBroken, Delivery, Facts
+from loopwarden.closing import Closing
+from loopwarden.contract import AgentOutcome, Facts
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code, Failure
+from loopwarden.journal.run_journal import AskRefused
+from loopwarden.lease_view import LeaseView
 from loopwarden.limits import Limits
 from loopwarden.patience import Patience
 from loopwarden.policy import FallbackStep, GiveUp, Policy, RetryStep, WaitStep
-from loopwarden.provider import AgentRequest, Provider
+from loopwarden.provider import Provider
 from loopwarden.repeats import Repeats
-from loopwarden.slots import AgentSlots
+from loopwarden.resumption import Resumption
+from loopwarden.scope_words import scope_failure, scope_sentence
+from loopwarden.slots import AgentSlots, ProviderPlaces
 from loopwarden.spending import Spending
+from loopwarden.store.appends import CancelPending, CapReached, ScopeSpent
 from loopwarden_engine.messages import Call
-from loopwarden_engine.plain import JsonValue, copy_object
 
-ABANDON_SECONDS: Final = 10.0
-"""On top of the grace: a provider that then still runs is left alone, and its end is recorded without it. More than the
-supervisor of an agent program can need, so that no process of the run is left when the run ends."""
+LEASE_LOST: Final = "the host lost the lease of the run"
+BUDGET_POLL_SECONDS: Final = 30.0
+"""A budget that is waited for is looked at so often: an operator may raise it before its window ends."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -55,31 +66,47 @@ class Broker:
     facts: Facts
     ports: BrokerPorts
     keeper: Keeper | None
+    places: ProviderPlaces | None = None
+    """How many agents of each provider may be live over all runs of the host; None: no such bound."""
     jitter: Callable[[], float] = random.random
     """In [0, 1): spreads what many calls would otherwise ask at the same moment."""
     agents: list[Agent] = field(default_factory=list)
     phase: str | None = None
     spending: Spending = field(init=False)
+    _journal: AgentJournal = field(init=False)
+    _attendance: Attendance = field(init=False)
     _patience: Patience = field(init=False)
     _repeats: Repeats = field(init=False)
     _admission: Admission = field(init=False)
-    _live: set[Agent] = field(default_factory=set)
-    """Started, and not ended: with a slot, or waiting by its policy."""
-    _stopped: bool = False
-    _all_ended: "asyncio.Future[None] | None" = None
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _closing: Closing = field(init=False)
+    _ends: AgentEnds = field(init=False)
+    past: Resumption = field(init=False)
+    """What becomes of calls that were asked before."""
+    _live: set[Agent] = field(init=False)
 
     def __post_init__(self) -> None:
         self.spending = Spending(cap_usd=self.limits.max_cost_usd)
+        self._journal = AgentJournal(journal=None, wall=self.clock.wall)
+        self._attendance = Attendance(
+            run_id=self.run_id,
+            limits=self.limits,
+            workspace=self.workspace,
+            clock=self.clock,
+            keeper=self.keeper,
+            tell=self._tell,
+            over=self._attempt_over,
+            is_stopped=lambda: self._closing.is_closed,
+        )
         self._patience = Patience(limits=self.limits, clock=self.clock, on_over=self._too_late)
         self._repeats = Repeats(
-            max_extra_attempts=self.limits.max_extra_attempts,
+            max_extra_attempts=self.limits.extra_attempts,
             policies=self.policies,
             providers=self.providers,
             clock=self.clock,
             remark=lambda agent, message: self._remark(agent, message, is_policy=True),
             resume=lambda agent: self._admission.add(agent, first=True),
             jitter=self.jitter,
+            is_told=lambda: self._journal.is_kept,
         )
         self._admission = Admission(
             limits=self.limits,
@@ -87,15 +114,53 @@ class Broker:
             board=self.board,
             spending=self.spending,
             repeats=self._repeats,
+            places=self.places or ProviderPlaces({}),
             clock=self.clock,
             begin=self._begin,
             fail=self.ports.fail,
+        )
+        self._closing = Closing(
+            admission=self._admission,
+            patience=self._patience,
+            attendance=self._attendance,
+            repeats=self._repeats,
+            clock=self.clock,
+            end_cancelled=lambda agent: self._ends.cancelled(agent),  # noqa: PLW0108 -- made after this
+            is_lost=lambda: self._journal.is_lost,
+        )
+        self._live = self._closing.live
+        self._ends = AgentEnds(
+            limits=self.limits,
+            clock=self.clock,
+            facts=self.facts,
+            ports=self.ports,
+            keeper=self.keeper,
+            journal=self._journal,
+            admission=self._admission,
+            closing=self._closing,
+            write=self._write,
+        )
+        self.past = Resumption(
+            providers=self.providers,
+            clock=self.clock,
+            facts=self.facts,
+            board=self.board,
+            spending=self.spending,
+            repeats=self._repeats,
+            admission=self._admission,
+            attendance=self._attendance,
+            closing=self._closing,
+            ends=self._ends,
         )
 
     @property
     def has_live_agents(self) -> bool:
         """True while an agent works, or waits to be asked again."""
         return bool(self._live)
+
+    def _write(self) -> None:
+        if self.keeper is not None:
+            self.keeper.write(self, now=False)
 
     def waiting_until(self, agent: Agent) -> float | None:
         """Unix time until which a call waits to be asked again; None when it does not."""
@@ -107,54 +172,62 @@ class Broker:
 
     # ---- acceptance
 
-    def accept(self, call: Call) -> None:
-        """Accept a call, or end the run. In call order, whatever still waits."""
-        try:
-            decoded = decode_call(call, self.phase)
-        except CallRefused as refusal:
-            self.ports.fail(refusal.failure)
-            return
-        line = call.line or None
-        if len(self.agents) >= self.limits.max_total_agents:
-            cap = self.limits.max_total_agents
-            self.ports.fail(
-                Failure(
-                    code=Code.AGENT_CAP,
-                    message=f"the script asked for agent {cap + 1}; maxTotalAgents of this run is {cap}",
-                    line=line,
-                    details={"maxTotalAgents": cap},
-                )
-            )
-            return
-        name = decoded.facts.provider or self.default_provider
-        provider = self.providers.get(name)
-        if provider is None:
-            known = ", ".join(sorted(self.providers)) or "none"
-            self.ports.fail(
-                Failure(
-                    code=Code.AGENT_START,
-                    message=f"the provider {name[:100]!r} does not exist; configured: {known}",
-                    line=line,
-                )
-            )
-            return
-        try:
-            self.ports.check_call(decoded)
-        except ContractBroken as broken:
-            self.ports.fail(Failure(code=Code.CONTRACT, message=str(broken), line=line))
-            return
-        agent = Agent(call=decoded, provider_name=name, provider=provider, line=call.line, seq=call.id)
-        self.facts.calls.append(decoded.facts)
-        self.agents.append(agent)
-        self._admission.add(agent)
+    def accept(self, call: Call) -> Agent | None:
+        """Accept a call, or end the run. In call order, whatever still waits. The agent, unless the run ends."""
+        accepted = accept_call(
+            call,
+            phase=self.phase,
+            accepted=len(self.agents),
+            max_total_agents=self.limits.max_total_agents,
+            providers=self.providers,
+            default_provider=self.default_provider,
+            check_call=self.ports.check_call,
+        )
+        if isinstance(accepted, Failure):
+            if self.ports.refused is None or not self.ports.refused(call.id, accepted):
+                self.ports.fail(accepted)
+            return None
+        self.facts.calls.append(accepted.call.facts)
+        self.agents.append(accepted)
+        if self.ports.restore is None or not self.ports.restore(accepted):
+            self._admission.add(accepted)
+        return accepted
+
+    # ---- a run with a store
+
+    def attach(self, journal: AgentJournal, *, lease: LeaseView, epoch: int) -> None:
+        """Every step goes through the journal from here on. Before the first call."""
+        self._journal = self._ends.journal = journal
+        self._attendance.lease, self._attendance.epoch = lease, epoch
+
+    def raise_limits(self, limits: Limits) -> None:
+        """An operator raised caps, and the journal says so."""
+        self.limits = self._admission.limits = self._attendance.limits = limits
+        self._repeats.max_extra_attempts = limits.extra_attempts
+        self.spending.cap_usd = limits.max_cost_usd
+        self._admission.pump()
+
+    def hold(self) -> None:
+        """Begin no agent until `past.go_live`: what is recorded is replayed first."""
+        self._admission.hold()
 
     # ---- start: charged, then asked
 
     def _begin(self, agent: Agent) -> None:
         """An agent has its slot: charge its call, unless that was done, and ask."""
+        agent.is_asking = True
+        self._live.add(agent)
+        self._journal.ask(
+            agent,
+            then=lambda windows: self._charged(agent, windows),
+            refused=lambda why: self._not_charged(agent, why),
+        )
+
+    def _charged(self, agent: Agent, windows: Mapping[str, str]) -> None:
         now = self.clock.now()
+        agent.is_asking = False
         if not agent.attempts:
-            self._charge(agent, now)
+            self._start(agent, now)
         attempt = Attempt(
             number=len(agent.attempts) + 1,
             provider_name=agent.provider_name,
@@ -163,73 +236,64 @@ class Broker:
             paused_seconds=0.0 if agent.paused_at is None else now - agent.paused_at,
             started_at=now,
             last_sign=now,
+            windows=windows,
         )
         agent.paused_at = None
         agent.attempts.append(attempt)
-        if self.keeper is not None:
-            self.keeper.write(self, now=False)
-        request = self._request(agent, attempt, self._patience.watch(attempt))
-        agent.task = self._loop.create_task(self._attend(agent, attempt, request))
+        if self._closing.is_closed and not self._closing.is_draining:
+            # The run ended while the ask was on its way into the journal: charged, and never handed over.
+            self._attempt_over(agent, attempt, None)
+            return
+        self._write()
+        wrap_up = self._patience.watch(attempt)
+        self._attendance.begin(agent, attempt, wrap_up, max_cost_usd=self.spending.left_usd)
 
-    def _charge(self, agent: Agent, now: float) -> None:
+    def _start(self, agent: Agent, now: float) -> None:
         self.facts.agents_started += 1
         agent.started_at = now
-        self._live.add(agent)
         facts = agent.call.facts
-        self.ports.emit(
-            events.AgentStarted,
-            seq=agent.seq,
-            label=agent.call.label,
-            phase=facts.phase,
-            provider=agent.provider_name,
-        )
+        if not self._journal.is_kept:
+            self.ports.emit(
+                events.AgentStarted,
+                seq=agent.seq,
+                label=agent.call.label,
+                phase=facts.phase,
+                provider=agent.provider_name,
+            )
         if self.keeper is not None:
             self.keeper.keep_prompt(agent.seq, facts.prompt)
 
-    def _request(self, agent: Agent, attempt: Attempt, wrap_up: asyncio.Event | None) -> AgentRequest:
-        facts = agent.call.facts
-        signs = Signs(agent, attempt, tell=self._tell, sign=self._sign, loop=self._loop)
-        return AgentRequest(
-            run_id=self.run_id,
-            seq=agent.seq,
-            attempt=attempt.number,
-            prompt=facts.prompt,
-            label=agent.call.label,
-            phase=facts.phase,
-            # Its own copy: what it does with it must change neither the check of its reply nor the digest of the call.
-            schema=None if facts.schema is None else copy_object(facts.schema),
-            model=facts.model,
-            workspace=self.workspace,
-            folder=None if self.keeper is None else self.keeper.agent_folder(agent.seq),
-            timeout_seconds=self.limits.agent_timeout_seconds,
-            idle_seconds=self.limits.agent_idle_seconds,
-            grace_seconds=self.limits.agent_grace_seconds,
-            max_output_bytes=self.limits.max_output_bytes,
-            idempotency_key=f"{self.run_id}/{agent.seq}/{attempt.number}",
-            progress=signs.progress,
-            remark=signs.remark,
-            alive=signs.alive,
-            wrap_up=wrap_up,
-            max_cost_usd=self.spending.left_usd,
-        )
+    def _not_charged(self, agent: Agent, why: AskRefused) -> None:
+        agent.is_asking = False
+        self.board.undecided(agent.provider_name, agent)
+        self._admission.give_back(agent)
+        if not agent.attempts:
+            self._live.discard(agent)
+        if self._closing.is_closed:
+            self._closing.stop_waiting(agent)
+            self._closing.notice()
+            return
+        match why:
+            case CancelPending(reason=reason):
+                self.ports.cancel(reason)
+            case CapReached():
+                message = f"the journal of the run holds more asks than this host counted ({why.which}); see verify"
+                self.ports.fail(Failure(code=Code.AGENT_CAP, message=message, line=agent.line or None))
+            case ScopeSpent(wait=True):
+                self._wait_for_budget(why)
+                self._admission.add(agent, first=True)
+            case ScopeSpent():
+                self._admission.clear()
+                self.ports.fail(scope_failure(why, agent.line or None))
+            case _:
+                assert_never(why)
 
-    async def _attend(self, agent: Agent, attempt: Attempt, request: AgentRequest) -> None:
-        end: AttemptEnd | None
-        try:
-            end = await ask(attempt.provider, request, agent.call.schema, self.limits.max_frame_bytes)
-        except asyncio.CancelledError:
-            # Whoever cancelled the task said why; a provider that cancels itself broke its promise.
-            is_ours = attempt.stopped_because is not None or self._stopped
-            end = None if is_ours else Faulty(code=Code.AGENT_RESULT, reason="the provider cancelled its own call")
-        except (KeyboardInterrupt, GeneratorExit) as error:
-            # Meant for the whole program, or for this coroutine, which end now. Should the loop go on, so does the run.
-            fault = Faulty(code=Code.AGENT_RESULT, reason=provider_error(error))
-            with suppress(RuntimeError):
-                self._loop.call_soon(self._attempt_over, agent, attempt, fault)
-            raise
-        except BaseException as error:  # noqa: BLE001 -- a provider is foreign code: what it raises is its fault, typed
-            end = Faulty(code=Code.AGENT_RESULT, reason=provider_error(error))
-        self._attempt_over(agent, attempt, end)
+    def _wait_for_budget(self, spent: ScopeSpent) -> None:
+        if not self._admission.hold():
+            return
+        self.ports.emit(events.RunWaiting, message=scope_sentence(spent), until=spent.frees_at)
+        left = math.inf if spent.frees_at is None else spent.frees_at - self.clock.wall()
+        self.clock.call_later(max(1.0, min(left, BUDGET_POLL_SECONDS)), self._admission.go_on)
 
     # ---- signs of life, and stops
 
@@ -238,38 +302,14 @@ class Broker:
             attempt.last_words = message
             self._remark(agent, message, is_policy=False)
 
-    def _sign(self, attempt: Attempt) -> None:
-        attempt.last_sign = self.clock.now()
-
     def _remark(self, agent: Agent, message: str, *, is_policy: bool) -> None:
-        if agent.outcome is None and not self._stopped:
+        if agent.outcome is None and not self._closing.is_stopped:
             words = provider_words(message)[:1000]
             self.ports.emit(events.AgentProgress, seq=agent.seq, message=words, is_policy=is_policy)
 
     def _too_late(self, attempt: Attempt) -> None:
-        agent = next(agent for agent in self._live if agent.attempts[-1] is attempt)
-        self._stop(agent, attempt)
-
-    def _stop(self, agent: Agent, attempt: Attempt) -> None:
-        """Cancel the task of an attempt that is still live, and do not wait for it for ever."""
-        if agent.task is None or attempt.is_over:
-            return
-        # A task that never ran its first line would end without a word.
-        agent.task.add_done_callback(lambda task: self._task_is_over(agent, attempt, task))
-        # Charged and handed over is one step, so an agent that is to be asked in this very turn of the loop still is:
-        # what was charged and what the provider saw never differ.
-        self._loop.call_soon(agent.task.cancel)
-        if agent.abandon_timer is not None:
-            agent.abandon_timer.cancel()
-        agent.abandon_timer = self.clock.call_later(
-            self.limits.agent_grace_seconds + ABANDON_SECONDS, lambda: self._attempt_over(agent, attempt, None)
-        )
-
-    def _task_is_over(self, agent: Agent, attempt: Attempt, task: "asyncio.Task[None]") -> None:
-        # Looked at, so that asyncio does not complain of an interrupt that went its way through the task.
-        if not task.cancelled():
-            task.exception()
-        self._attempt_over(agent, attempt, None)
+        agent = next(agent for agent in self._live if agent.attempts and agent.attempts[-1] is attempt)
+        self._attendance.stop(agent, attempt)
 
     # ---- ends of attempts
 
@@ -279,42 +319,62 @@ class Broker:
             return
         attempt.seconds = self.clock.now() - attempt.started_at
         self._patience.forget(attempt)
-        agent.task = None
-        if agent.abandon_timer is not None:
-            agent.abandon_timer.cancel()
-            agent.abandon_timer = None
-        self.spending.add(None if end is None else end.usage)
-        if self._stopped:
-            attempt.is_cancelled = True
-            attempt.end = None if end is None or isinstance(end, Faulty) else remembered(end)
-            self.board.undecided(attempt.provider_name, agent)
-            self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())
+        self._attendance.forget(agent)
+        attempt.usage = None if end is None else end.usage
+        self.spending.add(attempt.usage)
+        closing = self._closing
+        if closing.is_closed and not closing.is_draining:
+            self._cut_short(agent, attempt, end)
             return
         if attempt.stopped_because is not None:
             end = attempt.as_stopped(end)
-        assert end is not None
+        if end is None:
+            assert closing.is_draining
+            self._cut_short(agent, attempt, end)
+            return
+        if (
+            isinstance(end, Failed)
+            and end.failure_class is FailureClass.CANCELLED
+            and self._attendance.lost_its_lease(attempt)
+        ):
+            self.past.interrupted(agent, attempt)
+            return
         attempt.end = remembered(end)
         match end:
             case Answered(text=text, value=value, notes=notes):
-                self._keep(agent, text)
+                self._ends.keep(agent, text)
                 self.board.succeeded(attempt.provider_name)
-                self._end(agent, AgentOutcome.COMPLETED, value, None, notes)
+                self._ends.end(agent, AgentOutcome.COMPLETED, value, None, notes)
             case Failed():
-                self._keep(agent, end.text)
-                self._failed(agent, attempt, end)
+                self._ends.keep(agent, end.text)
+                if closing.is_draining:
+                    self.board.undecided(attempt.provider_name, agent)
+                    self._ends.failed(agent, end, deliver=False)
+                else:
+                    self._failed(agent, attempt, end)
             case Faulty(code=code, reason=reason):
                 self.board.undecided(attempt.provider_name, agent)
-                self._end_fault(agent, code, reason)
+                self._ends.fault(agent, code, reason)
             case _:
                 assert_never(end)
+
+    def _cut_short(self, agent: Agent, attempt: Attempt, end: AttemptEnd | None) -> None:
+        """The run ended, or goes to another host, before the attempt did."""
+        attempt.is_cancelled, attempt.is_interrupted = not self._closing.is_leaving, self._closing.is_leaving
+        attempt.end = None if end is None or isinstance(end, Faulty) else remembered(end)
+        self.board.undecided(attempt.provider_name, agent)
+        if not self._closing.is_leaving:
+            self._ends.cancelled(agent)
+            return
+        self._journal.interrupted(agent, attempt)
+        self._closing.release(agent)
 
     def _failed(self, agent: Agent, attempt: Attempt, failed: Failed) -> None:
         if failed.failure_class is FailureClass.LIMIT and self.spending.used_up is not None:
             # The cap was handed on to the agent, which kept it: the run ends by its cap, not by a failed agent.
             self.board.failed(attempt.provider_name, agent, failed.failure_class, failed.evidence, is_repeated=True)
-            self._admission.clear()
-            self._end_failed(agent, failed, deliver=False)
-            self._admission.fail_cost_cap(agent, self.spending.used_up)
+            used_up = self.spending.used_up
+            self._ends.failed_last(agent, failed, lambda: self._admission.fail_cost_cap(agent, used_up))
             return
         step = self._repeats.step_after(agent, failed)
         is_granted = not isinstance(step, GiveUp) and self._repeats.reserve()
@@ -331,82 +391,23 @@ class Broker:
                 fallback = self._repeats.fallback_of(agent)
                 if fallback is None or self.board.out_of_use(fallback) is not None:
                     # The run ends with this: the slot that comes free must not start one more agent on the way.
-                    self._admission.clear()
-                    self._end_failed(agent, failed, deliver=False)
-                    self._admission.fail_out_of_use(agent, state)
+                    self._ends.failed_last(agent, failed, partial(self._admission.fail_out_of_use, agent, state))
                     return
                 step = FallbackStep(provider=fallback)
                 is_granted = is_granted or self._repeats.reserve()
         if isinstance(step, GiveUp):
-            self._end_failed(agent, failed, more=self._repeats.why_not_waited(agent, failed))
+            self._ends.failed(agent, failed, more=self._repeats.why_not_waited(agent, failed))
         elif not is_granted:
-            cap = self.limits.max_extra_attempts
-            self._end_failed(agent, failed, more=f"not asked again: maxExtraAttempts of this run, {cap}, is used up")
+            cap = self.limits.extra_attempts
+            self._ends.failed(agent, failed, more=f"not asked again: maxExtraAttempts of this run, {cap}, is used up")
         else:
             self._admission.give_back(agent)
-            if not self._stopped:  # by an agent of this run that got the slot, and may not be asked any more
+            if not self._closing.is_closed:  # by an agent of this run that got the slot, and may not be asked any more
+                self._journal.goes_on(agent, attempt, *self._repeats.until(step))
                 self._repeats.carry_out(agent, step, failed)
-                if self.keeper is not None:
-                    self.keeper.write(self, now=False)
+                self._write()
+                self._closing.notice()
                 self._admission.pump()
-
-    def _keep(self, agent: Agent, text: str) -> None:
-        if self.keeper is not None and text and not agent.output_kept:
-            agent.output_kept = True
-            self.keeper.keep_output(agent.seq, _cut_bytes(text, self.limits.max_output_bytes))
-
-    # ---- ends of agents
-
-    def _end_failed(self, agent: Agent, failed: Failed, *, more: str = "", deliver: bool = True) -> None:
-        agent.failure_class = failed.failure_class
-        notes = (*failed.notes, more) if more else failed.notes
-        self._end(agent, AgentOutcome.FAILED, None, failed.reason, notes, deliver=deliver)
-
-    def _end_fault(self, agent: Agent, code: Code, reason: str) -> None:
-        self._admission.clear()  # as above
-        what = "could not start an agent" if code is Code.AGENT_START else "gave no usable end of an agent"
-        message = f"the provider {agent.provider_name!r} {what}: {reason}"
-        self._end(agent, AgentOutcome.FAILED, None, reason, (), deliver=False)
-        self.ports.fail(Failure(code=code, message=message, line=agent.line or None))
-
-    def _end(
-        self,
-        agent: Agent,
-        outcome: AgentOutcome,
-        value: JsonValue,
-        reason: str | None,
-        notes: tuple[str, ...],
-        *,
-        deliver: bool = True,
-    ) -> None:
-        if agent.outcome is not None:
-            return
-        assert agent.started_at is not None
-        agent.outcome, agent.reason, agent.notes = outcome, reason, notes
-        agent.seconds = self.clock.now() - agent.started_at
-        self._live.discard(agent)
-        self.ports.emit(
-            events.AgentEnded,
-            seq=agent.seq,
-            outcome=outcome,
-            reason=reason,
-            seconds=round(agent.seconds, 6),
-            failure_class=agent.failure_class,
-            attempts=len(agent.attempts),
-        )
-        if self.keeper is not None:
-            self.keeper.write(self, now=False)
-        if deliver and not self._stopped:
-            self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=value))
-            self.ports.reply(agent.seq, value)
-        if self.ports.is_stuck() and not self._stopped:
-            self._admission.keep_until_drained(agent)
-            return
-        self._admission.give_back(agent)
-        if self._stopped:
-            self._notice_end()
-        else:
-            self._admission.pump()
 
     def drained(self) -> None:
         """The worker took everything that was sent to it."""
@@ -414,33 +415,21 @@ class Broker:
 
     # ---- the end of the run
 
-    def stop(self) -> None:
-        """The run ended: start nothing more, cancel what is live. The ends follow; `ended` waits for them."""
-        if self._stopped:
-            return
-        self._stopped = True
-        self._admission.close()
-        self._patience.stop()
-        self._all_ended = self._loop.create_future()
-        for agent in sorted(self._live, key=lambda agent: agent.seq):
-            if agent.task is None:
-                self._repeats.stop(agent)
-                self._end(agent, AgentOutcome.CANCELLED, None, "the run ended", ())
-            else:
-                self._stop(agent, agent.attempts[-1])
-        self._notice_end()
+    def stop(self, *, drain_seconds: float = 0.0) -> None:
+        """The run ended: start nothing more, cancel what is live. The ends follow; `ended` waits for them.
 
-    def _notice_end(self) -> None:
-        if not self._live and self._all_ended is not None and not self._all_ended.done():
-            self._all_ended.set_result(None)
+        With `drain_seconds`, agents that work may go on for so long, and the journal keeps what they bring.
+        """
+        self._closing.stop(drain_seconds)
+
+    def leave(self, *, drain_seconds: float = 0.0) -> None:
+        """This host gives the run back: ask nothing more, let agents finish for so long, then interrupt them."""
+        self._closing.leave(drain_seconds)
+
+    def abandon(self) -> None:
+        """The run belongs to another host now: end what works here. Nothing is journaled, nothing is reported."""
+        self._closing.abandon()
 
     async def ended(self) -> None:
-        """Wait until every agent has its end. After `stop`."""
-        assert self._all_ended is not None
-        await self._all_ended
-
-
-def _cut_bytes(text: str, max_bytes: int) -> str:
-    if len(text) * 4 <= max_bytes:
-        return text
-    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
+        """Wait until every agent has its end. After `stop`, `leave` or `abandon`."""
+        await self._closing.ended()

@@ -1,13 +1,12 @@
 """The checks of one run: after a claimed completion, by the host, in the workspace. Only they make a run verified."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any
 
-from loopwarden.checks import run_check
+from loopwarden.checks import run_leased_check
+from loopwarden.lease_view import LeaseView
 from loopwarden.plan import Plan
-from loopwarden.providers.program import allowed_environment
 from loopwarden.run_record import RunRecord
 
 
@@ -18,6 +17,8 @@ class Checking:
         self._plan = plan
         self._record = record
         self._note = note
+        self.lease: LeaseView | None = None
+        """Of the run; None without a store."""
         self._task: asyncio.Task[None] | None = None
         self._is_cancelled = False
 
@@ -44,15 +45,9 @@ class Checking:
 
     async def _run_all(self) -> None:
         assert self._plan.workspace is not None
-        limits = self._plan.limits
         for check in self._plan.checks:
-            record = await run_check(
-                check,
-                workspace=self._plan.workspace,
-                timeout_seconds=limits.check_timeout_seconds,
-                grace_seconds=limits.agent_grace_seconds,
-                max_output_bytes=limits.max_output_bytes,
-                env=allowed_environment(os.environ, (), {}),
+            record = await run_leased_check(
+                check, workspace=self._plan.workspace, limits=self._plan.limits, lease=self.lease
             )
             self._record.checks.append(record)
         # Only now: checks that were cancelled midway verify nothing.

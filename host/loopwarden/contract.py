@@ -5,7 +5,7 @@ itself comes in as `Facts`. Raise `ContractBroken` or `ProvenanceBroken` to end 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -127,6 +127,14 @@ class Contract(ABC, Generic[ArgsT, ResultT]):
     def max_total_agents(self, args: ArgsT) -> int | None:
         """The exact agent cap that follows from the arguments; None when the request or the limits say."""
         return None
+
+    def raised_args(self, args: ArgsT, limits: Mapping[str, int | float | None]) -> JsonObject:
+        """The arguments that rise with limits when an operator resumes a run, by the names of `args_json`.
+
+        `limits`: those that rise, by their Python names. The script is then replayed with the new arguments, so nothing
+        that it did before may depend on them.
+        """
+        return {}
 
     def check_call(self, args: ArgsT, call: CallFacts, facts: Facts) -> None:
         """Check one call before it is charged. Raises `ContractBroken`."""

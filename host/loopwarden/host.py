@@ -2,35 +2,45 @@
 
 import asyncio
 import os
-import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from loopwarden.adoption import Adoption, HostClosed
 from loopwarden.breaker import BreakerBoard
 from loopwarden.checks import Check
 from loopwarden.clock import Clock, LoopClock
+from loopwarden.creation import Booking
+from loopwarden.custody import new_run_id
 from loopwarden.failures import InvalidRequest, ProviderUnfit
+from loopwarden.jobs.engine import JobEngine
+from loopwarden.jobs.request import AttachedScopes
 from loopwarden.launching import Launcher, WorkerLimits
+from loopwarden.lease_keeper import LeaseRules
 from loopwarden.limits import LimitOverrides, Limits
+from loopwarden.live_run import LiveRun
 from loopwarden.outcome import Outcome
+from loopwarden.place import hold_workspace, isolate
 from loopwarden.plan import Deployment, Isolation, Plan, make_plan
 from loopwarden.policy import Policy, check_policies
 from loopwarden.provider import Provider, ReplyFunction, as_provider
 from loopwarden.providers.supervisors import SUPERVISORS
 from loopwarden.receipt import Receipt
 from loopwarden.run import Run
-from loopwarden.run_folder import RunFolderError
 from loopwarden.run_record import RunRecord
 from loopwarden.script import Script
-from loopwarden.slots import AgentSlots
-from loopwarden.workspace import WorkspaceLock, lock_folder
-from loopwarden.worktree import Worktree, create_worktree, discard_worktree
+from loopwarden.slots import AgentSlots, ProviderPlaces
+from loopwarden.store.api import Store
+from loopwarden.store.appends import FencedOut
+from loopwarden.store.runs import Claim
+from loopwarden.tenure import Tenure
+from loopwarden.workspace import WorkspaceLock
+from loopwarden.worktree import Worktree, discard_worktree
 
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
@@ -40,19 +50,22 @@ MAX_REMEMBERED_RUNS: Final = 256
 MAX_REMEMBERED_AGENTS: Final = 10_000
 """Agents of remembered runs in all: each keeps its prompt, its value and its events. The last run is kept whatever."""
 
-WORKTREES: Final = "worktrees"
-"""Below the state folder: one worktree per run that was isolated."""
-
+_LOOK_SECONDS: Final = 0.5
 _CLOSED: Final = "this host was closed; make a new one"
 
 
-class Host:
+class Host(JobEngine):
     """Runs vetted scripts. Belongs to the process and the event loop in which it was entered.
 
     `providers` maps names to providers or bare async functions. Without a `state_folder` nothing is kept on disk:
     receipts are then in `Outcome.receipt` alone. `policies` grants repeats and breakers, by name of the provider; a
-    policy that asks again needs `limits.max_extra_attempts`. Raises TypeError for what cannot be a provider, and
-    ValueError for a policy that names one that does not exist.
+    policy that asks again needs `limits.max_extra_attempts`. With a `store` every run has a journal in it, and goes on
+    on another host when this one dies: for that, hosts name in `scripts` what they can drive, and in `workspaces` the
+    folders that they have under the names of the deployment. Whoever opened the store closes it, after the host.
+    With `approved_sources` only scripts with one of these digests run, also those that a row of the store holds.
+    `attached_scopes` names the budgets that the settings attach to a run, by queue and loop; `keep_prompts` keeps
+    prompts in journals, not their digests alone. `max_concurrent` bounds the live agents of a provider over all runs.
+    Raises TypeError for what cannot be a provider, and ValueError for a policy that names one that does not exist.
     """
 
     def __init__(
@@ -65,9 +78,17 @@ class Host:
         state_folder: Path | str | None = None,
         settings_digest: str | None = None,
         allow_weak_confinement: bool = False,
+        store: Store | None = None,
+        scripts: Sequence[Script[Any, Any]] = (),
+        workspaces: Mapping[str, Path | str] | None = None,
+        leases: LeaseRules | None = None,
+        attached_scopes: AttachedScopes | None = None,
+        keep_prompts: bool = False,
+        approved_sources: Collection[str] | None = None,
+        max_concurrent: Mapping[str, int] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._deployment = Deployment(
+        deployment = Deployment(
             providers={name: as_provider(backend) for name, backend in providers.items()},
             policies=dict(policies or {}),
             default_provider=default_provider,
@@ -75,17 +96,33 @@ class Host:
             state_folder=None if state_folder is None else Path(state_folder),
             settings_digest=settings_digest,
             allow_weak_confinement=allow_weak_confinement,
+            has_store=store is not None,
+            workspaces={name: Path(path) for name, path in (workspaces or {}).items()},
+            approved_sources=None if approved_sources is None else frozenset(approved_sources),
+        )
+        super().__init__(
+            deployment,
+            store=store,
+            scripts=scripts,
+            leases=leases or LeaseRules(),
+            attached_scopes=attached_scopes,
+            keep_prompts=keep_prompts,
         )
         check_policies(self._deployment.policies, self._deployment.providers)
         self._clock: Clock = clock if clock is not None else LoopClock()
         rules = {name: policy.breaker for name, policy in self._deployment.policies.items() if policy.breaker}
         self._board = BreakerBoard(rules, self._deployment.state_folder, self._clock.wall)
         self._slots = AgentSlots(self._deployment.limits.max_live_agents)
-        self._live: dict[str, Run[Any]] = {}
-        self._ended: OrderedDict[str, Run[Any]] = OrderedDict()
+        self._places = ProviderPlaces(max_concurrent or {})
+        self._live: dict[str, LiveRun[Any]] = {}
+        self._ended: OrderedDict[str, LiveRun[Any]] = OrderedDict()
         self._locks: dict[str, WorkspaceLock] = {}
+        self._driven: set[str] = set()
+        """Runs that were claimed: when the host is closed, they go back to the store."""
+        self._left: set[LiveRun[Any]] = set()
+        """Runs that were given back or lost, and are followed to their real end."""
         self._starting = 0
-        self._beginning: dict[str, Run[Any]] = {}
+        self._beginning: dict[str, LiveRun[Any]] = {}
         self._no_start: asyncio.Event | None = None
         self._launcher: Launcher | None = None
         self._launching: asyncio.Lock | None = None
@@ -108,18 +145,26 @@ class Host:
         """Cancel what is live, wait for it, end the launcher. No process of the host is left."""
         await self.close()
 
-    async def close(self) -> None:
-        """As leaving the context."""
+    async def close(self, *, drain_seconds: float = 0.0) -> None:
+        """As leaving the context. Runs that were claimed from a store go back to it, and other hosts go on with them.
+
+        Agents of such runs may finish for `drain_seconds`; what they bring is recorded.
+        """
         self._check_home()
         self._is_closed = True
+        self._stop_drivers()
         for run in list(self._beginning.values()):
-            run.give_up(InvalidRequest(_CLOSED))
+            run.give_up(HostClosed(_CLOSED))
         for run in list(self._live.values()):
-            run.cancel("the host was closed")
+            if run.id in self._driven and self._own_store is None:
+                run.leave(drain_seconds=drain_seconds)
+            else:
+                run.cancel("the host was closed")
         assert self._no_start is not None
         try:
+            await self._close_drivers()
             for run in list(self._live.values()):
-                await run.wait()
+                await _until_gone(run)
             # A start that is under way notices by itself; only then nobody asks for the launcher any more.
             await self._no_start.wait()
         finally:
@@ -127,6 +172,12 @@ class Host:
             if self._launcher is not None:
                 await self._launcher.close()
             SUPERVISORS.close_when_idle()
+            if self.custody is not None:
+                await self.custody.keeper.close()
+            for run in list(self._left):
+                run.stop_following()
+                await run.wait()
+            await self._close_jobs()
 
     # ---- runs
 
@@ -141,6 +192,7 @@ class Host:
         provider: str | None = None,
         checks: Sequence[Check] = (),
         continues: Receipt | None = None,
+        booking: Booking | None = None,
         **overrides: Unpack[LimitOverrides],
     ) -> Run[ResultT]:
         """Begin a run; returns once its worker has compiled the script. Raises a subclass of `StartRefused`.
@@ -148,14 +200,12 @@ class Host:
         `args` are the contract's arguments: its own type, or plain JSON. `continues` is the receipt of an earlier run
         of the same loop, whose last valid handoff opens this one. Overrides may lower limits, never raise them.
         `share_workspace` lets the run begin where another one works; `isolation="worktree"` gives it a git worktree
-        and a branch of its own, which are kept.
+        and a branch of its own, which are kept. `booking` says what the store keeps with the run: labels, scopes, key.
         """
-        self._check_home()
-        if self._is_closed:
-            raise InvalidRequest(_CLOSED)
-        if len(self._live) + self._starting >= self._deployment.limits.max_live_runs:
-            limit = self._deployment.limits.max_live_runs
-            raise InvalidRequest(f"this host has {limit} live runs (maxLiveRuns); wait until one of them has ended")
+        self._refuse_unusable()
+        if booking is not None and not self._is_journaled:
+            raise InvalidRequest("this host has no store, so there is nothing that could keep a booking")
+        self._refuse_without_place()
         plan = make_plan(
             self._deployment,
             script,
@@ -172,7 +222,7 @@ class Host:
         self._starting += 1
         self._no_start.clear()
         try:
-            return await self._start(plan)
+            return await self._start(plan, self._booked(booking, script.name))
         finally:
             self._starting -= 1
             if not self._starting:
@@ -189,6 +239,7 @@ class Host:
         provider: str | None = None,
         checks: Sequence[Check] = (),
         continues: Receipt | None = None,
+        booking: Booking | None = None,
         **overrides: Unpack[LimitOverrides],
     ) -> Outcome[ResultT]:
         """`start` and `wait`. Cancelling the caller cancels the run and waits for its end."""
@@ -201,10 +252,17 @@ class Host:
             provider=provider,
             checks=checks,
             continues=continues,
+            booking=booking,
             **overrides,
         )
         async with run:
             return await run.wait()
+
+    def hurry(self) -> None:
+        """Wait no longer for agents of runs that are given back: they are interrupted now."""
+        for run in list(self._live.values()):
+            if run.id in self._driven:
+                run.leave()
 
     def get(self, run_id: str) -> Run[Any] | None:
         """The run with this id, live or remembered; None when this host does not know it."""
@@ -214,31 +272,109 @@ class Host:
         """All runs that this host knows: the remembered ones in order of their ends, then the live ones."""
         return [*self._ended.values(), *self._live.values()]
 
+    @property
+    def free_places(self) -> int:
+        """How many runs this host could begin now (maxLiveRuns)."""
+        return self._deployment.limits.max_live_runs - len(self._live) - self._starting
+
+    @property
+    def board(self) -> BreakerBoard:
+        """The breakers of the providers."""
+        return self._board
+
     # ---- inside
 
-    async def _start(self, plan: Plan[Any, ResultT]) -> Run[ResultT]:
+    def _live_run(self, run_id: str) -> LiveRun[Any] | None:
+        return self._live.get(run_id)
+
+    def _refuse_unusable(self) -> None:
+        self._check_home()
+        if self._is_closed:
+            raise HostClosed(_CLOSED)
+
+    async def _start(self, plan: Plan[Any, ResultT], booking: Booking) -> LiveRun[ResultT]:
         self._refuse_out_of_use(plan)
-        run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+        custody, run_id = self.custody if self._is_journaled else None, new_run_id()
         async with AsyncExitStack() as undo:
-            worktree = await _isolate(plan, run_id)
+            worktree = await isolate(plan, run_id)
             if worktree is not None:
                 undo.push_async_callback(discard_worktree, worktree)
-                plan = replace(plan, workspace=worktree.folder)
-            lock = self._hold_workspace(plan, run_id)
-            if lock is not None:
-                undo.callback(lock.release)
-            launcher = await self._ready_launcher()
-            required: frozenset[str] | None = frozenset() if self._deployment.allow_weak_confinement else None
-            limits = WorkerLimits(
-                memory_bytes=plan.limits.memory_bytes, cpu_seconds=int(plan.limits.cpu_seconds_per_run) + 1
-            )
-            worker = await launcher.fork(limits, required)
-            record = RunRecord(run_id=run_id, plan=plan, walls=worker.walls, started_at=time.time(), worktree=worktree)
-            run: Run[ResultT] = Run(
-                record, worker, slots=self._slots, board=self._board, clock=self._clock, on_end=self._ended_run
-            )
-            await self._launch(run)
+            begin = None if custody is None else lambda: custody.create(plan, run_id, booking)
+            run = await self._begin(plan, run_id, undo, worktree, begin)
             undo.pop_all()
+        return run
+
+    async def adopt(self, claim: Claim, asked_at: float) -> LiveRun[Any] | None:
+        """Drive a run that was claimed. None when it ended without a worker, or could not go on: see its row.
+
+        `asked_at`: see `Custody.claim`. Raises `StoreError`; then the claim ends with its lease.
+        """
+        assert self.custody is not None
+        assert self._no_start is not None
+        self._starting += 1
+        self._no_start.clear()
+        try:
+            await self._let_go(claim.row.run_id)
+            run = await Adoption(self.custody, claim, asked_at).carry_out(self._job_deployment, self._resume)
+            if run is None:
+                self.custody.keeper.release(claim.row.run_id)
+            return run
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._no_start.set()
+
+    async def _let_go(self, run_id: str) -> None:
+        """A run that this host claims while it drives it: its lease had ended in the store before anybody noticed."""
+        live = self._live.get(run_id)
+        if live is not None and live.tenure is not None:
+            live.tenure.lost(FencedOut())
+            await live.gone()
+
+    async def _resume(self, plan: Plan[Any, Any], tenure: Tenure) -> LiveRun[Any]:
+        async def begin() -> Tenure:
+            return tenure
+
+        async with AsyncExitStack() as undo:
+            worktree = await isolate(plan, tenure.run_id, again=True)
+            self._driven.add(tenure.run_id)
+            undo.callback(self._driven.discard, tenure.run_id)
+            run = await self._begin(plan, tenure.run_id, undo, worktree, begin, is_claimed=True)
+            undo.pop_all()
+        return run
+
+    async def _begin(
+        self,
+        plan: Plan[Any, Any],
+        run_id: str,
+        undo: AsyncExitStack,
+        worktree: Worktree | None,
+        begin: Callable[[], Awaitable[Tenure]] | None,
+        *,
+        is_claimed: bool = False,
+    ) -> LiveRun[Any]:
+        if worktree is not None:
+            plan = replace(plan, workspace=worktree.folder)
+        lock = hold_workspace(plan, run_id)
+        if lock is not None:
+            undo.callback(lock.release)
+        launcher = await self._ready_launcher()
+        required: frozenset[str] | None = frozenset() if self._deployment.allow_weak_confinement else None
+        limits = WorkerLimits(
+            memory_bytes=plan.limits.memory_bytes, cpu_seconds=int(plan.limits.cpu_seconds_per_run) + 1
+        )
+        worker = await launcher.fork(limits, required)
+        record = RunRecord(run_id=run_id, plan=plan, walls=worker.walls, started_at=time.time(), worktree=worktree)
+        run: LiveRun[Any] = LiveRun(
+            record,
+            worker,
+            slots=self._slots,
+            board=self._board,
+            places=self._places,
+            clock=self._clock,
+            on_end=self._ended_run,
+        )
+        await self._launch(run, begin, is_claimed=is_claimed)
         if lock is not None:
             self._locks[run_id] = lock
         return run
@@ -252,26 +388,19 @@ class Host:
         if fallback is None or self._board.out_of_use(fallback) is not None:
             raise ProviderUnfit(state.sentence(plan.provider, self._clock.wall()))
 
-    async def _launch(self, run: Run[Any]) -> None:
+    async def _launch(
+        self, run: LiveRun[Any], begin: Callable[[], Awaitable[Tenure]] | None, *, is_claimed: bool
+    ) -> None:
         self._beginning[run.id] = run
         if self._is_closed:
-            run.give_up(InvalidRequest(_CLOSED))
+            run.give_up(HostClosed(_CLOSED))
         try:
-            await run.launch()
+            await run.launch(begin, is_claimed=is_claimed)
         finally:
             del self._beginning[run.id]
         self._live[run.id] = run
-
-    def _hold_workspace(self, plan: Plan[Any, Any], run_id: str) -> WorkspaceLock | None:
-        if plan.workspace is None:
-            return None
-        try:
-            folder = lock_folder(self._deployment.state_folder)
-            lock = WorkspaceLock.acquire(plan.workspace, folder, share=plan.share_workspace)
-        except RunFolderError as error:
-            raise InvalidRequest(str(error)) from None
-        lock.name_holder(run_id)
-        return lock
+        if self.custody is not None and run.tenure is not None:
+            self.custody.keeper.keep(run.tenure, run)
 
     async def _ready_launcher(self) -> Launcher:
         assert self._launching is not None
@@ -289,8 +418,14 @@ class Host:
         for run in [*self._beginning.values(), *self._live.values()]:
             run.launcher_lost()
 
-    def _ended_run(self, run: Run[Any]) -> None:
+    def _ended_run(self, run: LiveRun[Any]) -> None:
         self._live.pop(run.id, None)
+        self._driven.discard(run.id)
+        if self.custody is not None:
+            self.custody.keeper.release(run.id)
+        if not run.is_over:
+            self._left.add(run)
+            run.when_over(self._left.discard)
         lock = self._locks.pop(run.id, None)
         if lock is not None:
             lock.release()
@@ -309,42 +444,8 @@ class Host:
             raise RuntimeError("this Host was entered on another event loop; make a Host for each loop")
 
 
-async def _isolate(plan: Plan[Any, Any], run_id: str) -> Worktree | None:
-    if plan.isolation is None:
-        return None
-    assert plan.workspace is not None
-    assert plan.deployment.state_folder is not None
-    return await create_worktree(plan.workspace, plan.deployment.state_folder / WORKTREES, run_id)
-
-
-def run_sync(
-    script: Script[ArgsT, ResultT],
-    args: object = None,
-    *,
-    providers: Mapping[str, Provider | ReplyFunction],
-    limits: Limits | None = None,
-    workspace: Path | str | None = None,
-    provider: str | None = None,
-    checks: Sequence[Check] = (),
-    state_folder: Path | str | None = None,
-    **overrides: Unpack[LimitOverrides],
-) -> Outcome[ResultT]:
-    """One run from start to end for code without an event loop. Raises a subclass of `StartRefused`.
-
-    Each call starts a launcher of its own (about 80 ms); a service that runs many loops keeps a `Host`.
-    """
-
-    async def main() -> Outcome[ResultT]:
-        async with Host(
-            providers=providers,
-            limits=limits,
-            default_provider=provider or "default",
-            state_folder=state_folder,
-        ) as host:
-            return await host.run(script, args, workspace=workspace, checks=checks, **overrides)
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(main())
-    raise RuntimeError("run_sync() cannot be used where an event loop runs; use `await Host.run(…)` there")
+async def _until_gone(run: LiveRun[Any]) -> None:
+    """Wait until nothing of a run is left; on its store no longer than its lease lasts, then others take the run."""
+    while not await run.is_gone_within(_LOOK_SECONDS):
+        if run.tenure is not None and not run.tenure.lease.is_alive():
+            run.tenure.lost(FencedOut())

@@ -18,8 +18,9 @@ class Limits:
 
     max_total_agents: int = 1000
     """Agents that one run may start. Exact: counted by the host, charged before the provider is asked."""
-    max_extra_attempts: int = 0
-    """Repeats of every kind that one run may ask of providers, on top of `max_total_agents`."""
+    max_extra_attempts: int | None = None
+    """Repeats of every kind that one run may ask of providers, on top of `max_total_agents`. None: 0 without a store;
+    with one, the smaller of `max_total_agents` and 3 x `max_concurrent_agents`, for agents that a crash interrupted."""
     max_cost_usd: float | None = None
     """Money that the agents of one run may use, as their providers measure it. None: no cap. Looked at before each ask,
     so agents that are live when it is reached may still add to it."""
@@ -39,6 +40,9 @@ class Limits:
     """So long before its end an attempt that can be spoken to is asked to hand over; at most half of its time."""
     agent_grace_seconds: float = 5.0
     """How long agents may wind down when they are cancelled."""
+    drain_seconds: float | None = None
+    """How long agents that are live when a run ends by a cap or a budget may go on, so that a store keeps what they
+    bring. None: as long as `agent_timeout_seconds`. Without a store they are cancelled."""
     check_timeout_seconds: float = 600.0
     """How long one check may take."""
     run_deadline_seconds: float = 86400.0
@@ -65,6 +69,23 @@ class Limits:
             problem = _problem(field.name, getattr(self, field.name))
             if problem is not None:
                 raise ValueError(problem)
+
+    @property
+    def extra_attempts(self) -> int:
+        """`max_extra_attempts`, once it is resolved."""
+        return self.max_extra_attempts or 0
+
+    @property
+    def seconds_to_drain(self) -> float:
+        """`drain_seconds`, resolved."""
+        return self.agent_timeout_seconds if self.drain_seconds is None else self.drain_seconds
+
+    def resolved(self, *, has_store: bool) -> "Limits":
+        """These limits with a number in place of a `max_extra_attempts` that was left out."""
+        if self.max_extra_attempts is not None:
+            return self
+        repeats = min(self.max_total_agents, 3 * self.max_concurrent_agents) if has_store else 0
+        return dataclasses.replace(self, max_extra_attempts=repeats)
 
     def lowered(self, overrides: "LimitOverrides") -> "Limits":
         """These limits with the overrides of one request. Raises `InvalidRequest`, which names limit and ceiling."""
@@ -101,6 +122,7 @@ class LimitOverrides(TypedDict, total=False):
     agent_idle_seconds: float | None
     wrap_up_seconds: float | None
     agent_grace_seconds: float | None
+    drain_seconds: float | None
     check_timeout_seconds: float | None
     run_deadline_seconds: float | None
     cpu_seconds_per_turn: float | None
@@ -110,9 +132,13 @@ class LimitOverrides(TypedDict, total=False):
 
 
 OVERRIDABLE: Final = frozenset(LimitOverrides.__annotations__)
-_MAY_BE_ZERO: Final = frozenset({"max_extra_attempts", "wrap_up_seconds", "agent_grace_seconds", "max_narration"})
-_MAY_BE_NONE: Final = frozenset({"max_cost_usd"})
-_COUNTS: Final = frozenset(field.name for field in dataclasses.fields(Limits) if field.type in (int, "int"))
+_MAY_BE_ZERO: Final = frozenset(
+    {"max_extra_attempts", "wrap_up_seconds", "agent_grace_seconds", "drain_seconds", "max_narration"}
+)
+_MAY_BE_NONE: Final = frozenset({"max_cost_usd", "max_extra_attempts", "drain_seconds"})
+_COUNTS: Final = frozenset(
+    field.name for field in dataclasses.fields(Limits) if field.type in (int, int | None, "int", "int | None")
+)
 _SMALLEST: Final = {"memory_bytes": 64 * 1024 * 1024, "max_frame_bytes": 64 * 1024}
 _LARGEST: Final = {"max_frame_bytes": 64 * 1024 * 1024}
 _LARGEST_NUMBER: Final = 2**53 - 1

@@ -73,6 +73,12 @@ def find_loops(settings: Settings) -> Catalogue:
         if name not in found and name not in problems:
             known = ", ".join(sorted(found)) or "none"
             raise settings.refusal(("loops", name), f"there is no loop of this name; installed: {known}")
+    for scope, given in settings.scopes.items():
+        for name in given.loops:
+            if name not in found and name not in problems:  # a typo would leave runs without their budget
+                known = ", ".join(sorted(found)) or "none"
+                reason = f"there is no loop {name[:100]!r}; installed: {known}"
+                raise settings.refusal(("scopes", scope, "loops"), reason)
     return Catalogue(loops=found, problems=problems)
 
 

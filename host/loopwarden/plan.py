@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -47,6 +47,12 @@ class Deployment:
     state_folder: Path | None
     settings_digest: str | None
     allow_weak_confinement: bool
+    has_store: bool = False
+    """Runs are journaled: an agent that a crash interrupts may be asked again."""
+    workspaces: Mapping[str, Path] = field(default_factory=dict)
+    """Workspaces by the names that all hosts of a store know them by."""
+    approved_sources: frozenset[str] | None = None
+    """Digests of the sources that may run; None: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,8 @@ class Plan(Generic[ArgsT, ResultT]):
     script_args: JsonObject
     limits: Limits
     workspace: Path | None
+    workspace_name: str | None
+    """By which several hosts know the workspace; None for a path of this machine."""
     share_workspace: bool
     isolation: Isolation | None
     provider: str
@@ -81,12 +89,18 @@ def make_plan(
 ) -> Plan[ArgsT, ResultT]:
     """Check a request. Raises a subclass of `StartRefused`."""
     contract = script.contract
-    limits = deployment.limits.lowered(overrides)
+    limits = deployment.limits.resolved(has_store=deployment.has_store).lowered(overrides)
     _check_source(script, limits)
+    refuse_unapproved(script, deployment)
     decoded = _from_contract(lambda: contract.decode_args(args))
     limits = _cap_agents(_from_contract(lambda: contract.max_total_agents(decoded)), limits, overrides)
+    if deployment.limits.max_extra_attempts is None and overrides.get("max_extra_attempts") is None:
+        limits = replace(limits, max_extra_attempts=None).resolved(has_store=deployment.has_store)
     provider_name = _choose_provider(deployment, provider, contract.requires)
     _check_grants(deployment, provider_name, contract.requires, limits)
+    name = str(workspace) if workspace is not None and str(workspace) in deployment.workspaces else None
+    if name is not None:
+        workspace = deployment.workspaces[name]
     folder = None if workspace is None else resolve_workspace(Path(workspace))
     if folder is not None:
         refuse_inside(folder, deployment.state_folder, "the state folder")
@@ -105,6 +119,7 @@ def make_plan(
         script_args=script_args,
         limits=limits,
         workspace=folder,
+        workspace_name=name,
         share_workspace=share_workspace,
         isolation=isolation,
         provider=provider_name,
@@ -145,6 +160,14 @@ def _check_source(script: Script[Any, Any], limits: Limits) -> None:
         )
 
 
+def refuse_unapproved(script: Script[Any, Any], deployment: Deployment) -> None:
+    """A deployment that approves scripts runs no other, wherever it comes from. Raises `ScriptRejected`."""
+    if deployment.approved_sources is not None and script.digest not in deployment.approved_sources:
+        raise ScriptRejected(
+            f"the script {script.name!r} is not approved by this deployment: its source has the digest {script.digest}"
+        )
+
+
 def _cap_agents(fixed: int | None, limits: Limits, overrides: LimitOverrides) -> Limits:
     """Two numbers that mean the same are one number: what the contract fixes is the agent cap."""
     if fixed is None:
@@ -180,7 +203,7 @@ def _refuse_unfit(deployment: Deployment, name: str, needed: Capabilities) -> No
 def _check_grants(deployment: Deployment, name: str, needed: Capabilities, limits: Limits) -> None:
     """What the policy of the provider grants must be possible, and a cap must be measured: never silently off."""
     policy = deployment.policies.get(name, NO_POLICY)
-    if policy.repeats and not deployment.limits.max_extra_attempts:
+    if policy.repeats and not deployment.limits.resolved(has_store=deployment.has_store).max_extra_attempts:
         raise InvalidRequest(
             f"the policy of the provider {name!r} asks again, and maxExtraAttempts is 0; say how many repeats a run "
             "may make: max_extra_attempts under [limits], or --max-extra-attempts N"

@@ -21,8 +21,8 @@ RESET_MARGIN_SECONDS: Final = 5.0
 """A little later than the reset: clocks differ."""
 RESET_SPREAD_SECONDS: Final = 10.0
 """And not all at the same moment."""
-NEVER_REPEATED: Final = frozenset({FailureClass.CANCELLED})
-"""Somebody wanted the end."""
+NEVER_REPEATED: Final = frozenset({FailureClass.CANCELLED, FailureClass.INTERRUPTED})
+"""Somebody wanted the end; and an interruption is repeated by the host alone, as a redo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class Retry:
 
     def __post_init__(self) -> None:
         if NEVER_REPEATED & self.classes:
-            raise ValueError("cancelled is never asked again: somebody wanted the end")
+            names = " and ".join(sorted(NEVER_REPEATED & self.classes))
+            raise ValueError(f"{names} cannot be retried: somebody wanted the end, or the host itself asks again")
         if not self.classes:
             raise ValueError("a retry needs at least one class of failures")
         if self.times < 1:

@@ -108,6 +108,7 @@ CredentialFiles = dict[Annotated[str, AfterValidator(_no_null), AfterValidator(_
 # TOML has texts, and a strict enumeration takes its members alone.
 Class = Annotated[FailureClass, Field(strict=False), AfterValidator(_repeatable)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Concurrency = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 Usd = Annotated[float, Field(gt=0, le=1e9)]
 
@@ -208,6 +209,8 @@ class CommandSettings(_Table):
     """Variables with their values. Values are never shown, logged or put into a receipt."""
     pass_env: list[Variable] = []
     """Variables of the host that the program gets too."""
+    max_concurrent: Concurrency | None = None
+    """Agents of this provider that may be live at once, over all runs of this host; None: no bound of its own."""
     policy: PolicySettings = PolicySettings()
 
 
@@ -227,6 +230,7 @@ class AgentProgramSettings(_Table):
     project_files: bool = False
     max_turns: Count | None = None
     max_cost_usd: Usd | None = None
+    max_concurrent: Concurrency | None = None
     policy: PolicySettings = PolicySettings()
 
 
@@ -244,6 +248,7 @@ class AcpSettings(_Table):
     env: Variables = {}
     pass_env: list[Variable] = []
     credential_files: CredentialFiles = {}
+    max_concurrent: Concurrency | None = None
     policy: PolicySettings = PolicySettings()
 
 
@@ -267,6 +272,7 @@ class OpenAISettings(_Table):
     output_price_usd: Annotated[float, Field(ge=0, le=1e6)] | None = None
     proxy_url: Annotated[HttpUrl | None, Field(repr=False)] = None
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    max_concurrent: Concurrency | None = None
     policy: PolicySettings = PolicySettings()
 
 

@@ -1,15 +1,14 @@
 """Carries out what a policy grants after a failed attempt: reserves the repeat, lets the call wait, says so."""
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from loopwarden.agent import Agent
-from loopwarden.attempt import Failed
+from loopwarden.attempt import AttemptKind, Failed
 from loopwarden.clock import Clock
-from loopwarden.display import cut, duration
+from loopwarden.display import cut, duration, time_of_day
 from loopwarden.failure_class import FailureClass
 from loopwarden.policy import (
     NO_POLICY,
@@ -42,6 +41,8 @@ class Repeats:
     remark: Callable[[Agent, str], None]
     resume: Callable[[Agent], None]
     jitter: Callable[[], float]
+    is_told: Callable[[], bool] = lambda: False
+    """True when observers learn of each step from the journal: then only the time that passes is told here."""
     ends_at: float = math.inf
     """The deadline of the run, on the scale of the host's clock."""
     _used: int = 0
@@ -67,7 +68,7 @@ class Repeats:
         reset = known_reset(failed.resets_at, failed.retry_after_seconds, now)
         if failed.failure_class is not FailureClass.RATE_LIMITED or reset is None:
             return ""
-        ends = f"the limit ends at {_time_of_day(reset, now)}, in {_left(max(0.0, reset - now))}"
+        ends = f"the limit ends at {time_of_day(reset, now)}, in {_left(max(0.0, reset - now))}"
         if wait is None:
             return f"{ends}; a wait policy would wait for it"
         if reset - now > wait.max_seconds:
@@ -97,6 +98,27 @@ class Repeats:
         self._used += 1
         return True
 
+    def restore(self, used: int) -> None:
+        """Take over what the journal says was reserved."""
+        self._used = used
+
+    def wait_on(self, agent: Agent, until: float, *, since: float) -> None:
+        """Let a call go on waiting that waited when another host drove its run. Both are Unix times."""
+        agent.paused_at = self.clock.now() - max(0.0, self.clock.wall() - since)
+        self._wait(agent, until)
+
+    def until(self, step: "WaitStep | RetryStep | FallbackStep") -> tuple[AttemptKind, float]:
+        """What the next ask will be, and when (Unix time)."""
+        match step:
+            case WaitStep(until=until):
+                return "wait", until
+            case RetryStep(seconds=seconds):
+                return "retry", self.clock.wall() + seconds
+            case FallbackStep():
+                return "fallback", self.clock.wall()
+            case _:
+                assert_never(step)
+
     def switch(self, agent: Agent, provider: str) -> None:
         """Let another provider take over the call."""
         agent.provider_name, agent.provider = provider, self.providers[provider]
@@ -109,20 +131,21 @@ class Repeats:
         # Cut, so that what the host does about it is not: a remark has its own bound.
         reason = cut(failed.reason, _MAX_REASON_CHARS)
         head = f"attempt {number} of {name} failed ({failed.failure_class.value}): {reason}"
+        tell = _tell_nobody if self.is_told() else self.remark
         agent.paused_at = self.clock.now()
         match step:
             case WaitStep(until=until):
                 agent.next_kind = "wait"
-                self.remark(agent, head)
+                tell(agent, head)
                 self._wait(agent, until)
             case RetryStep(seconds=seconds):
                 agent.next_kind = "retry"
                 agent.trail = replace(agent.trail, retries=agent.trail.retries + 1)
-                self.remark(agent, f"{head}; asking again in {duration(seconds)}")
+                tell(agent, f"{head}; asking again in {duration(seconds)}")
                 self._wait(agent, self.clock.wall() + seconds)
             case FallbackStep(provider=provider):
                 self.switch(agent, provider)
-                self.remark(agent, f"{head}; asking {provider} instead")
+                tell(agent, f"{head}; asking {provider} instead")
                 self.resume(agent)
             case GiveUp():
                 raise AssertionError("giving up is nothing to carry out")
@@ -138,28 +161,23 @@ class Repeats:
 
     def _wait(self, agent: Agent, until: float) -> None:
         self._paused[agent] = until
-        self._look(agent)
+        self._look(agent, is_first=True)
 
-    def _look(self, agent: Agent) -> None:
+    def _look(self, agent: Agent, *, is_first: bool = False) -> None:
         until = self._paused[agent]
         left = until - self.clock.wall()
         if left <= 0:
             self.stop(agent)
             self.resume(agent)
             return
-        if left >= _WORTH_A_LINE_SECONDS:
-            self.remark(agent, f"waiting until {_time_of_day(until, self.clock.wall())}, {_left(left)} left")
+        if left >= _WORTH_A_LINE_SECONDS and not (is_first and self.is_told()):
+            self.remark(agent, f"waiting until {time_of_day(until, self.clock.wall())}, {_left(left)} left")
         agent.pause_timer = self.clock.call_later(min(left, LOOK_AGAIN_SECONDS), lambda: self._look(agent))
+
+
+def _tell_nobody(agent: Agent, message: str) -> None:
+    """Observers learn it from the journal."""
 
 
 def _left(seconds: float) -> str:
     return duration(seconds if seconds < LOOK_AGAIN_SECONDS else round(seconds / 60) * 60)
-
-
-def _time_of_day(wall: float, now: float) -> str:
-    """The local time of day, with the date when it is another day."""
-    try:
-        then, today = time.localtime(wall), time.localtime(now)
-    except (OverflowError, ValueError, OSError):
-        return "an impossible time"
-    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)

@@ -11,6 +11,7 @@ from loopwarden.agent import Agent
 from loopwarden.attempt import Answered, Attempt, Failed, Faulty
 from loopwarden.broker import Broker
 from loopwarden.contract import Conclusion
+from loopwarden.deciders import decided_by
 from loopwarden.failures import Code, Failure, InvalidRequest
 from loopwarden.plan import Plan
 from loopwarden.receipt import (
@@ -18,13 +19,13 @@ from loopwarden.receipt import (
     AttemptRecord,
     CheckRecord,
     FailureRecord,
+    JournalRecord,
     Receipt,
     StopReason,
     UsageRecord,
     WorktreeRecord,
 )
 from loopwarden.run_folder import RunFolder, RunFolderError, agent_folder_name
-from loopwarden.usage import Usage
 from loopwarden.worktree import Worktree, note_at_the_end
 
 _WRITE_EVERY_SECONDS: Final = 1.0
@@ -32,24 +33,6 @@ _PAUSE_PER_WRITE: Final = 50.0
 _MAX_PROBLEMS: Final = 20
 
 ValueT = TypeVar("ValueT")
-
-_DECIDED_BY: Final[Mapping[Code, str]] = {
-    Code.SCRIPT_ERROR: "the script failed",
-    Code.INVALID_ARGUMENT: "the host: the script misused a hook",
-    Code.UNSUPPORTED_OPTION: "the host: the script misused a hook",
-    Code.UNSUPPORTED_SCHEMA: "the host: the script misused a hook",
-    Code.AGENT_CAP: "the host: a limit",
-    Code.COST_CAP: "the host: a limit",
-    Code.ITEM_CAP: "the host: a limit",
-    Code.AGENT_START: "the provider",
-    Code.AGENT_RESULT: "the provider",
-    Code.CPU_LIMIT: "the host: a limit",
-    Code.MEMORY_LIMIT: "the host: a limit",
-    Code.NARRATION_LIMIT: "the host: a limit",
-    Code.DEADLINE: "the host: a limit",
-    Code.CANCELLED: "the operator",
-    Code.WORKER_LOST: "the machine: the worker died",
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +43,10 @@ class Ending:
     failure: Failure | None = None
     result: Any = None
     conclusion: Conclusion | None = None
+    held: Code | None = None
+    """The run is held in its store instead of ended, with this code."""
+    reason: str = ""
+    """Why it is held."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,22 +59,32 @@ class RunRecord:
     started_at: float
     worktree: Worktree | None = None
     folder: RunFolder | None = None
+    head: Callable[[], JournalRecord] | None = None
+    """Where the journal of the run stands; None without a store."""
     ending: Ending | None = None
     ended_at: float | None = None
     checks: list[CheckRecord] = field(default_factory=list)
     verified: bool | None = None
     problems: list[str] = field(default_factory=list)
+    final: Receipt | None = None
+    """Of a run whose journal knows more than this host saw: it ended in a replay, is held, or ended elsewhere."""
     _later: asyncio.TimerHandle | None = None
     _write_after: float = 0.0
 
-    def make_folder(self) -> None:
-        """Make the run's folder, if anything is kept on disk. Raises `InvalidRequest`."""
+    def make_folder(self, *, again: bool = False) -> None:
+        """Make the run's folder, if anything is kept on disk; `again`: it may exist. Raises `InvalidRequest`."""
         state_folder = self.plan.deployment.state_folder
         if state_folder is not None:
             try:
-                self.folder = RunFolder.create(state_folder, self.run_id)
+                self.folder = RunFolder.create(state_folder, self.run_id, again=again)
             except RunFolderError as error:
                 raise InvalidRequest(str(error)) from None
+
+    def discard_folder(self) -> None:
+        """Take the folder away again: the run could not begin."""
+        if self.folder is not None:
+            self.folder.discard()
+            self.folder = None
 
     async def look_at_worktree(self) -> None:
         """The agents have ended: see whether their work is on the branch that is to be merged."""
@@ -132,6 +129,10 @@ class RunRecord:
 
     # ---- the receipt
 
+    def note(self, problem: str) -> None:
+        """Keep a line about what went wrong beside the run."""
+        self._note(problem)
+
     def write(self, broker: Broker, *, now: bool) -> None:
         """Write the receipt; unless `now`, at most once a second, and then a little later."""
         if self.folder is None:
@@ -153,6 +154,8 @@ class RunRecord:
 
     def receipt(self, broker: Broker) -> Receipt:
         """The receipt as things stand."""
+        if self.final is not None:
+            return self.final
         plan, ending = self.plan, self.ending
         contract = plan.script.contract
         conclusion = ending.conclusion if ending is not None else None
@@ -169,7 +172,7 @@ class RunRecord:
             workspace=None if plan.workspace is None else str(plan.workspace),
             provider=plan.provider,
             args=self._from_contract(lambda: contract.args_json(plan.args), no_args),
-            limits=_camel(asdict(plan.limits)),
+            limits=_camel(asdict(broker.limits)),
             walls=dict(self.walls),
             settings_digest=plan.deployment.settings_digest,
             continues=None if plan.opening is None else plan.opening.run_id,
@@ -184,13 +187,14 @@ class RunRecord:
             checks=list(self.checks),
             agents_started=broker.facts.agents_started,
             attempts=sum(len(agent.attempts) for agent in broker.agents),
-            usage=_usage_record(broker.spending.usage),
+            usage=UsageRecord.of(broker.spending.usage),
             attempts_of_unknown_cost=broker.spending.unknown_attempts,
-            worktree=_worktree_record(self.worktree),
+            worktree=None if self.worktree is None else worktree_record(self.worktree),
             agents=[self._agent(agent, broker) for agent in broker.agents if agent.started_at is not None],
             last_handoff=handoff,
-            decided_by=_decided_by(ending),
+            decided_by=None if ending is None else decided_by(None if ending.failure is None else ending.failure.code),
             problems=[*self.problems, *([broker.board.problem] if broker.board.problem else [])],
+            journal=None if self.head is None else self.head(),
         )
 
     def _from_contract(self, question: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
@@ -229,9 +233,11 @@ def _attempt_record(attempt: Attempt) -> AttemptRecord:
     end = attempt.end
     failed = end if isinstance(end, Failed) else None
     reason = end.reason if isinstance(end, Failed | Faulty) else None
-    outcome: Literal["completed", "failed", "cancelled"] | None = None
+    outcome: Literal["completed", "failed", "cancelled", "interrupted"] | None = None
     if attempt.is_cancelled:
         outcome = "cancelled"
+    elif attempt.is_interrupted:
+        outcome = "interrupted"
     elif end is not None:
         outcome = "completed" if isinstance(end, Answered) else "failed"
     return AttemptRecord.model_construct(
@@ -244,24 +250,12 @@ def _attempt_record(attempt: Attempt) -> AttemptRecord:
         failure_class=None if failed is None else failed.failure_class.value,
         reason=reason,
         evidence=None if failed is None else failed.evidence,
-        usage=_usage_record(None if end is None else end.usage),
+        usage=UsageRecord.of(attempt.usage),
     )
 
 
-def _usage_record(usage: Usage | None) -> UsageRecord | None:
-    if usage is None:
-        return None
-    return UsageRecord.model_construct(
-        input_tokens=usage.input_tokens,
-        cached_input_tokens=usage.cached_input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=usage.cost_usd,
-    )
-
-
-def _worktree_record(worktree: Worktree | None) -> WorktreeRecord | None:
-    if worktree is None:
-        return None
+def worktree_record(worktree: Worktree) -> WorktreeRecord:
+    """A worktree in the form of receipts."""
     return WorktreeRecord.model_construct(
         path=str(worktree.path),
         branch=worktree.branch,
@@ -278,14 +272,6 @@ def _failure_record(ending: Ending | None) -> FailureRecord | None:
     return FailureRecord(
         code=failure.code.value, message=failure.message, line=failure.line, details=dict(failure.details)
     )
-
-
-def _decided_by(ending: Ending | None) -> str | None:
-    if ending is None:
-        return None
-    if ending.failure is None:
-        return "the script; its result was accepted by the contract"
-    return _DECIDED_BY.get(ending.failure.code, "the host: what came from the worker was refused")
 
 
 def _camel(fields: Mapping[str, int | float | None]) -> dict[str, int | float | None]:

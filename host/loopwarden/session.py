@@ -37,11 +37,13 @@ class Session:
         on_message: Callable[[FromWorker], None],
         on_broken: Callable[[Failure], None],
         on_drained: Callable[[], None],
+        on_idle: Callable[[], None] | None = None,
     ) -> None:
         self.worker = worker
         self._limits = limits
         self._on_message = on_message
         self._on_broken = on_broken
+        self._on_idle = on_idle
         self._protocol = HostProtocol(max_frame_bytes=limits.max_frame_bytes, max_narration=limits.max_narration)
         self._channel = WorkerChannel(
             worker.channel, on_data=self._received, on_closed=self._closed, on_drained=on_drained
@@ -116,6 +118,8 @@ class Session:
                 if isinstance(message, Idle):
                     if self._protocol.all_replies_consumed:
                         self._watchdog.end_turn()
+                        if self._on_idle is not None:
+                            self._on_idle()
                 else:
                     self._on_message(message)
         except ProtocolBreach as breach:

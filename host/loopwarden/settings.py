@@ -20,6 +20,17 @@
     [loops.ralph]
     default_rounds = 10
 
+    [store]
+    url = "postgresql://loopwarden@db.example.com/loopwarden"
+
+    [queues.nightly]
+    drive = 4
+
+    [scopes.nightly]
+    max_agents = 200
+    per = "day"
+    queues = ["nightly"]
+
 Every refusal names the file, the key and the line. The file comes from `--config` or from the user's config folder,
 never from a workspace, and nobody else may be able to write it.
 """
@@ -41,6 +52,15 @@ from loopwarden.limits import Limits
 from loopwarden.ownership import why_untrusted
 from loopwarden.provider_settings import AGENT_PROGRAMS, Argument, CommandSettings, OpenAISettings, ProviderSettings
 from loopwarden.run_folder import default_state_folder
+from loopwarden.store_settings import (
+    QueueName,
+    QueueSettings,
+    ScopeName,
+    ScopeSettings,
+    StoreSettings,
+    WorkspaceName,
+    WorkspaceSettings,
+)
 from loopwarden.table_problem import describe_problem
 from loopwarden.toml_lines import line_of_key
 from loopwarden_engine.plain import MAX_SAFE_INTEGER, canonical_bytes, digest
@@ -64,6 +84,10 @@ class _File(BaseModel):
     providers: dict[str, ProviderSettings] = {}
     limits: dict[str, Any] = {}
     loops: dict[str, dict[str, Any]] = {}
+    store: StoreSettings = StoreSettings()
+    scopes: dict[ScopeName, ScopeSettings] = {}
+    queues: dict[QueueName, QueueSettings] = {}
+    workspaces: dict[WorkspaceName, WorkspaceSettings] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +107,12 @@ class Settings:
     script_folders: tuple[Path, ...] = ()
     state_folder: Path = field(default_factory=default_state_folder)
     allow_weak_confinement: bool = False
+    store: StoreSettings = field(default_factory=StoreSettings)
+    """With the path of an SQLite store as an absolute one."""
+    scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    workspaces: Mapping[str, Path] = field(default_factory=dict)
+    """Folders on this machine by the names that runs give."""
 
     def refusal(self, path: Sequence[str | int], reason: str) -> InvalidRequest:
         """A refusal that names file, key and line."""
@@ -101,6 +131,10 @@ class Settings:
             "scriptFolders": [str(folder) for folder in self.script_folders],
             "stateFolder": str(self.state_folder),
             "allowWeakConfinement": self.allow_weak_confinement,
+            "store": self.store.to_json(),
+            "scopes": {name: scope.to_json() for name, scope in self.scopes.items()},
+            "queues": {name: queue.to_json() for name, queue in self.queues.items()},
+            "workspaces": {name: str(folder) for name, folder in self.workspaces.items()},
         }
 
     @property
@@ -194,6 +228,13 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
         script_folders=script_folders,
         state_folder=state_folder,
         allow_weak_confinement=file.allow_weak_confinement,
+        store=_with_whole_path(file.store, path, text),
+        scopes=file.scopes,
+        queues=file.queues,
+        workspaces={
+            name: _folder(path, text, ("workspaces", name, "path"), given.path)
+            for name, given in file.workspaces.items()
+        },
     )
 
 
@@ -216,6 +257,12 @@ def _check_names(file: _File, path: Path, text: str) -> None:
         known = ", ".join(sorted(file.providers)) or "none"
         reason = f"there is no provider {default!r}; the file has: {known}"
         raise _refusal(path, text, ("default_provider",), reason)
+    for name, scope in file.scopes.items():
+        for queue in scope.queues:
+            if queue not in file.queues:  # a typo would leave runs without their budget
+                known = ", ".join(sorted(file.queues)) or "none"
+                reason = f"there is no [queues.{_key((queue,))}]; the queues of the file are: {known}"
+                raise _refusal(path, text, ("scopes", name, "queues"), reason)
 
 
 def _with_whole_paths(name: str, given: ProviderSettings, path: Path, text: str) -> ProviderSettings:
@@ -227,6 +274,14 @@ def _with_whole_paths(name: str, given: ProviderSettings, path: Path, text: str)
         inside: str(_folder(path, text, (*place, inside), file)) for inside, file in given.credential_files.items()
     }
     return given.model_copy(update={"credential_files": files})
+
+
+def _with_whole_path(given: StoreSettings, path: Path, text: str) -> StoreSettings:
+    """The store with the path of its database as an absolute one, when the settings name one."""
+    if not given.url.startswith("sqlite:"):
+        return given
+    whole = _folder(path, text, ("store", "url"), given.url.removeprefix("sqlite:"))
+    return given.model_copy(update={"url": f"sqlite:{whole}"})
 
 
 def _folder(file: Path, text: str, key: Sequence[str | int], folder: str) -> Path:

@@ -1,7 +1,7 @@
-"""Slots for live agents across all runs of a host, handed out first come, first served."""
+"""Slots for live agents across all runs of a host, in all and per provider, handed out first come, first served."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 
@@ -32,3 +32,27 @@ class AgentSlots:
         self._free += 1
         while self._free > 0 and self._waiting:
             self._waiting.popleft()()
+
+
+class ProviderPlaces:
+    """`max_concurrent` of each provider that has one, over all runs of a host."""
+
+    __slots__ = ("_slots",)
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self._slots = {name: AgentSlots(limit) for name, limit in limits.items()}
+
+    def take(self, provider: str, when_free: Callable[[], None]) -> bool:
+        """Take a place at a provider. When there is none, `when_free` is called once later, and False is returned."""
+        slots = self._slots.get(provider)
+        return slots is None or slots.take(when_free)
+
+    def withdraw(self, provider: str, when_free: Callable[[], None]) -> None:
+        """Do not call `when_free` any more."""
+        if (slots := self._slots.get(provider)) is not None:
+            slots.withdraw(when_free)
+
+    def give_back(self, provider: str) -> None:
+        """Give a place back."""
+        if (slots := self._slots.get(provider)) is not None:
+            slots.give_back()

@@ -105,6 +105,32 @@ async def create_worktree(
     )
 
 
+async def resume_worktree(
+    workspace: Path, place: Path, run_id: str, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Worktree:
+    """The worktree of a run that goes on: as it was left, or a new one when it was never made.
+
+    `commit` is then where its branch left the person's own. Raises `InvalidRequest`.
+    """
+    if not _is_there(place / run_id):
+        return await create_worktree(workspace, place, run_id, timeout_seconds=timeout_seconds)
+    try:
+        git = await Git.open(workspace, timeout_seconds=timeout_seconds)
+        repository = await _repository(git, workspace)
+        branch = f"loopwarden/{run_id}"
+        forked = await git.run("merge-base", f"refs/heads/{branch}", "HEAD", folder=repository)
+    except GitFailed as error:
+        raise InvalidRequest(f"the worktree of run {run_id} cannot be used again: {error}") from None
+    return Worktree(
+        path=place / run_id,
+        folder=place / run_id / workspace.relative_to(repository),
+        branch=branch,
+        commit=forked.decode("ascii").strip(),
+        repository=repository,
+        notes=("the run goes on in the worktree as it was left",),
+    )
+
+
 async def discard_worktree(worktree: Worktree) -> None:
     """Take worktree and branch away again: the run could not begin. Never raises for what fails then.
 

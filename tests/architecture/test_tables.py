@@ -28,7 +28,11 @@ def test_refusals_have_a_class_of_their_own_and_the_table_names_it() -> None:
 def test_exits_of_the_command_line_are_those_of_the_design() -> None:
     """0 complete, 1 failed after start, 2 nothing started, 75 try later, 124 deadline, 130 interrupted."""
     exits = {code: row.exit for code, row in MEANINGS.items()}
-    assert {code for code, number in exits.items() if number == 75} == {Code.WORKSPACE_BUSY}
+    assert {code for code, number in exits.items() if number == 75} == {
+        Code.WORKSPACE_BUSY,
+        Code.STORE_UNAVAILABLE,
+        Code.SCOPE_BUDGET,
+    }
     assert {code for code, number in exits.items() if number == 124} == {Code.DEADLINE}
     assert {code for code, number in exits.items() if number == 130} == {Code.CANCELLED}
     assert all(

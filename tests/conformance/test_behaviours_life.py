@@ -283,6 +283,7 @@ def test_events_are_a_closed_set_and_the_last_one_carries_no_value() -> None:
     kinds = {kind.kind: {field.name for field in fields(kind)} for kind in events.EventBase.__subclasses__()}
     assert set(kinds) == {
         "runStarted", "phase", "log", "itemFailed", "agentStarted", "agentProgress", "agentEnded", "runEnded",
+        "runHeld", "runResumed", "runWaiting",
     }  # fmt: skip
     assert kinds["runEnded"] == {"number", "run_id", "at", "stop_reason", "failure", "agents_started"}
     assert {"seq", "label", "phase"} < kinds["agentStarted"]

@@ -168,7 +168,9 @@ def test_providers_may_go_while_runs_are_live(runner: asyncio.Runner, launcher: 
 
 def test_shipped_limits_are_those_of_the_design() -> None:
     """Design section 9."""
-    limits = Limits()
+    limits = Limits().resolved(has_store=False)
+    assert Limits().resolved(has_store=True).max_extra_attempts == 48
+    assert Limits(max_total_agents=5).resolved(has_store=True).max_extra_attempts == 5
     assert (limits.max_total_agents, limits.max_extra_attempts) == (1000, 0)
     assert (limits.max_concurrent_agents, limits.max_live_agents, limits.max_live_runs) == (16, 64, 256)
     assert limits.max_items_per_call == 4096

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopwarden import BreakerRule, Capabilities, FailureClass, Limits, Policy, Retry, Wait
+from loopwarden.policy import NEVER_REPEATED
 from support.shared_night import MANNERS, End, Night
 
 NAMES = ["a", "b", "c"]
@@ -23,7 +24,7 @@ def weighted(*parts: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[An
 
 def policies(names: list[str]) -> st.SearchStrategy[dict[str, Policy]]:
     """For each provider anything from nothing to everything."""
-    classes = st.sets(st.sampled_from([each for each in FailureClass if each != "cancelled"]), min_size=3)
+    classes = st.sets(st.sampled_from([each for each in FailureClass if each not in NEVER_REPEATED]), min_size=3)
     retries = st.builds(
         Retry,
         classes=classes.map(frozenset),

@@ -18,7 +18,7 @@ from loopwarden import (
     ProviderStartError,
     Run,
     Script,
-    broker,
+    attendance,
     events,
 )
 from support.census import descendants, descriptors
@@ -240,7 +240,7 @@ def test_every_stop_ends_once_and_leaves_nothing_behind(
     name: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outcome, events, processes and descriptors after each kind of end."""
-    monkeypatch.setattr(broker, "ABANDON_SECONDS", 0.2)
+    monkeypatch.setattr(attendance, "ABANDON_SECONDS", 0.2)
     source, reply, poke, ending, agents = STOPS[name]
     before = descriptors(), descendants(os.getpid())
 
@@ -300,7 +300,7 @@ def test_a_provider_that_never_ends_is_left_alone_after_its_grace(
     runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent's end is recorded; a task that ignores its cancellation cannot hold up the run for ever."""
-    monkeypatch.setattr(broker, "ABANDON_SECONDS", 0.2)
+    monkeypatch.setattr(attendance, "ABANDON_SECONDS", 0.2)
     release = asyncio.Event()
 
     async def immortal(request: AgentRequest) -> str:

@@ -8,7 +8,7 @@ from loopwarden import FailureClass, Policy
 from loopwarden.agent import Agent
 from loopwarden.attempt import Answered, Attempt, Failed
 from loopwarden.events import AgentEnded, AgentProgress, AgentStarted
-from loopwarden.policy import NO_POLICY, RESET_MARGIN_SECONDS
+from loopwarden.policy import NEVER_REPEATED, NO_POLICY, RESET_MARGIN_SECONDS
 from loopwarden.slots import AgentSlots
 from support.broker_lab import BrokerLab
 from support.watched_board import WatchedBoard
@@ -24,13 +24,15 @@ def attempts_of(lab: BrokerLab) -> list[tuple[Agent, Attempt]]:
 
 def is_over(lab: BrokerLab) -> bool:
     """True when a run ended, and all of its agents."""
-    return lab.broker._all_ended is not None and lab.broker._all_ended.done()
+    return lab.broker._closing._all_ended is not None and lab.broker._closing._all_ended.done()
 
 
 def unended(lab: BrokerLab) -> list[Agent]:
     """Calls that still have to end. Those that never started end with their run."""
     return [
-        agent for agent in lab.broker.agents if agent.outcome is None and (agent.attempts or not lab.broker._stopped)
+        agent
+        for agent in lab.broker.agents
+        if agent.outcome is None and (agent.attempts or not lab.broker._closing.is_stopped)
     ]
 
 
@@ -40,7 +42,8 @@ def as_told(attempt: Attempt) -> str:
         return "undecided"
     if isinstance(attempt.end, Answered):
         return "answered"
-    is_told = isinstance(attempt.end, Failed) and attempt.end.failure_class not in {"cancelled", "rateLimited"}
+    untold = {*NEVER_REPEATED, FailureClass.RATE_LIMITED}
+    is_told = isinstance(attempt.end, Failed) and attempt.end.failure_class not in untold
     return attempt.end.failure_class.value if is_told else "undecided"
 
 
@@ -80,7 +83,7 @@ def check_reports(lab: BrokerLab, stopped_at: int | None) -> None:
 def check_waits(lab: BrokerLab, slots: AgentSlots, board: WatchedBoard) -> None:
     """Whoever waits, waits for something. Once everything happened that needs no time."""
     admission = lab.broker._admission
-    if lab.broker._stopped:
+    if lab.broker._closing.is_stopped:
         assert not admission._queue
         assert not admission._held
         assert admission._host_slot_is_free not in slots._waiting
@@ -131,7 +134,7 @@ def check_history(lab: BrokerLab) -> None:
 
 def _check_repeat(policy: Policy, before: Attempt, attempt: Attempt) -> None:
     assert isinstance(before.end, Failed), "only what failed is asked again"
-    assert before.end.failure_class is not FailureClass.CANCELLED
+    assert before.end.failure_class not in NEVER_REPEATED
     match attempt.kind:
         case "fallback":
             assert attempt.provider_name == policy.fallback

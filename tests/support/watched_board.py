@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from loopwarden import BreakerRule, FailureClass
 from loopwarden.breaker import BreakerBoard, BreakerState
+from loopwarden.policy import NEVER_REPEATED
 from support.broker_lab import VirtualClock
 
 
@@ -62,13 +63,13 @@ class WatchedBoard(BreakerBoard):
         is_repeated: bool = False,
     ) -> BreakerState | None:
         """A failure."""
-        if failure_class is not FailureClass.CANCELLED:
+        if failure_class not in NEVER_REPEATED:
             self.reported.append((provider, failure_class.value))
         elif provider not in self.rules:  # where there is a breaker, it goes on to `undecided`
             self.reported.append((provider, "undecided"))
         state = super().failed(provider, who, failure_class, evidence, is_repeated=is_repeated)
         rule = self.rules.get(provider)
-        if rule is None or failure_class is FailureClass.CANCELLED:
+        if rule is None or failure_class in NEVER_REPEATED:
             return state
         if rule.closed and is_repeated and failure_class not in {FailureClass.AUTH, FailureClass.BILLING}:
             opens = False
