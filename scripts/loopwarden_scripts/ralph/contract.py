@@ -3,7 +3,7 @@
 Nothing here imports or reads `loop.py`. The rules are kept twice, by two pieces of code in two trust domains.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from loopwarden.contract import (
@@ -52,6 +52,11 @@ class RalphContract(Contract[Args, Result]):
     def max_total_agents(self, args: Args) -> int:
         """One agent a round: the cap is the number of rounds."""
         return self.settings.default_rounds if args.max_rounds is None else args.max_rounds
+
+    def raised_args(self, args: Args, limits: Mapping[str, int | float | None]) -> JsonObject:
+        """More agents are more rounds; no prompt mentions how many there may be."""
+        total = limits.get("max_total_agents")
+        return {} if total is None else {"maxRounds": total}
 
     def script_args(self, args: Args, opening: Opening | None) -> JsonObject:
         """What `main(args)` gets. Raises `ArgsInvalid` when the handoff of the run to continue breaks the rules."""
