@@ -216,7 +216,7 @@ def test_an_unknown_loop_command_or_option_is_refused(home: Home) -> None:
     check_refusal(home.run("run", "ralf", "--json"), "INVALID_REQUEST", "there is no loop 'ralf'; installed: ralph")
     check_refusal(home.run("sprint", "--json"), "INVALID_REQUEST", "sprint")
     check_refusal(home.run("run", "ralph", "--objektive", "x", "--json"), "INVALID_REQUEST", "--objektive")
-    check_refusal(home.run("runs", "--json", "--", "true"), "INVALID_REQUEST", "`run` and `continue` only")
+    check_refusal(home.run("runs", "--json", "--", "true"), "INVALID_REQUEST", "`run`, `continue` and `resume` only")
 
 
 def test_a_state_folder_that_cannot_be_written_is_refused(home: Home) -> None:

@@ -1,14 +1,16 @@
 """Every command line that a page shows is typed as it stands, with shell scripts in place of agents."""
 
+import json
 import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from loopwarden.cli.exits import EXIT_COMPLETE
-from support.command_line import COMPLETE, REPORT, Finished, Home
+from support.command_line import COMPLETE, PROGRAM, REPORT, Finished, Home, until
 from support.pages import ROOT, commands, example, needs_agent_programs, pages
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,6 +74,40 @@ def test_a_command_line_of_the_pages_works_as_it_stands(home: Home, page: str, l
     done = typed(home, line)
     assert done.exit == EXIT_COMPLETE, (page, done.err)
     assert done.out
+
+
+def test_a_run_that_is_killed_goes_on_as_the_readme_shows(home: Home) -> None:
+    config = home.root / "config/loopwarden"
+    config.mkdir(parents=True, mode=0o700)
+    home.settings("[store]\nlease_seconds = 2.0\nkill_grace_seconds = 0.5\npoll_seconds = 0.2\n").rename(
+        config / "loopwarden.toml"
+    )
+    first = f"touch first; cat <<'END'\n{json.dumps(REPORT)}\nEND\n"
+    then = f"touch second\ntest -e go || exec sleep 600\ncat <<'END'\n{json.dumps(COMPLETE)}\nEND\n"
+    agent = home.agent(f"cat > /dev/null\nif [ ! -e first ]; then {first}exit; fi\n{then}", "slow-agent")
+    shown = re.search(r"    \$ (loopwarden .*/path/to/slow-agent)\n((?:    .*\n)+)", README)
+    assert shown is not None
+    run, resume = shown.group(2).split("    $ loopwarden resume RUN\n")
+    argv = shlex.split(shown.group(1).replace("/path/to/slow-agent", str(agent)))[1:]
+    process = subprocess.Popen(
+        [*PROGRAM, *argv], cwd=home.workspace, env=home.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        until((home.workspace / "second").exists)
+    finally:
+        process.kill()
+        out, err = (text.decode() for text in process.communicate())
+    assert missing(run, err + out) == ["Killed"]  # which the shell says
+    home.workspace.joinpath("go").touch()
+    (row,) = home.run("runs", "--json").json["runs"]
+    done = typed(home, f"resume {row['runId']}")
+    assert missing(resume, (done.err + done.out).replace(row["runId"], "RUN")) == []
+
+
+def missing(shown: str, produced: str) -> list[str]:
+    """The lines of a page that were not printed."""
+    found = [line.strip() for line in re.sub(r"after [\d.]+ s\b", "after 0 s", produced).splitlines()]
+    return [line.strip() for line in shown.splitlines() if line.strip() not in (*found, "…", "")]
 
 
 def test_the_readme_loop_gives_the_files_that_judges_object_to(home: Home) -> None:

@@ -18,6 +18,7 @@ from loopwarden.provider_settings import (
     WaitSettings,
 )
 from loopwarden.settings import _File
+from loopwarden.store_settings import QueueSettings, ScopeSettings, StoreSettings, WorkspaceSettings
 from loopwarden_engine.plain import compact_json
 from loopwarden_scripts.ralph import RalphSettings
 from support.pages import between
@@ -65,6 +66,10 @@ def shown(item: Any) -> str:
         ("wait-keys", WaitSettings),
         ("breaker-keys", BreakerSettings),
         ("ralph-keys", RalphSettings),
+        ("store-keys", StoreSettings),
+        ("scope-keys", ScopeSettings),
+        ("queue-keys", QueueSettings),
+        ("workspace-keys", WorkspaceSettings),
     ],
 )
 def test_the_page_of_settings_names_every_key_with_its_default(part: str, model: type[BaseModel]) -> None:

@@ -6,7 +6,7 @@ word for word. And the settings decide which loops there are, and so which comma
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,17 +15,26 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
+from loopwarden.cli.budget import budget_app
 from loopwarden.cli.continuing import continue_command
 from loopwarden.cli.demo import demo_command
 from loopwarden.cli.doctor import doctor_command
 from loopwarden.cli.dry_run import dry_run
 from loopwarden.cli.history import runs_command, show_command
+from loopwarden.cli.hosting import host_command
+from loopwarden.cli.journals import export_command, replay_command, verify_command
 from loopwarden.cli.loop_commands import PLAIN_HELP, PROGRAM_HELP, RunOptions, loop_command
 from loopwarden.cli.output import Output, OutputLostError, give_up_output, prepare_streams
 from loopwarden.cli.preparation import prepare
 from loopwarden.cli.providers import providers_command
-from loopwarden.cli.request import Request, Target
+from loopwarden.cli.queue import queue_app
+from loopwarden.cli.request import Request, Target, is_file_name
+from loopwarden.cli.resuming import resume_command
+from loopwarden.cli.run_changes import cancel_command, prune_command
 from loopwarden.cli.running import run_and_report
+from loopwarden.cli.schedule import schedule_app
+from loopwarden.cli.submitting import SUBMIT_OPTIONS, rerun_command, submit
+from loopwarden.cli.watching import events_command
 from loopwarden.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_STARTED, Code, Failure, StartRefused
 from loopwarden.logs import LEVELS, configure_logs
 from loopwarden.loops import find_loops
@@ -33,7 +42,11 @@ from loopwarden.run_folder import RunFolderError, default_state_folder, make_pri
 from loopwarden.script import Script
 from loopwarden.settings import Settings, load_settings
 
+_TAKING_PROGRAMS: Final = ("run", "continue", "resume")
+"""Commands after which a program may stand behind `--`."""
 _ROOT_OPTIONS_WITH_VALUE: Final = ("--config", "--log-level")
+_GROUPS: Final = ("run", "submit", "budget", "queue", "schedule")
+"""Commands that are nothing without the word that follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +110,7 @@ def run(argv: Sequence[str]) -> int:  # noqa: PLR0911 -- one return for each kin
     output = Output(json="--json" in line.head)
     try:
         app = build_app(line)
-        unsaid = line.head in ((), ("run",))
+        unsaid = line.head in ((), *((group,) for group in _GROUPS))
         args = [*line.head, "--help"] if unsaid else list(line.head)
         answer = get_command(app)(args=args, prog_name="loopwarden", standalone_mode=False)
         return EXIT_NOT_STARTED if unsaid else answer if isinstance(answer, int) else 0
@@ -157,40 +170,86 @@ def build_app(line: Line) -> typer.Typer:
         help="Run a loop, or a script of your own (FILE.py). `run LOOP --help` shows the options of a loop.",
         rich_markup_mode=None,
     )
+    submitter = typer.Typer(
+        help="Put a loop, or a script of your own (FILE.py), into a queue. `submit LOOP --help` shows its options.",
+        rich_markup_mode=None,
+    )
     if line.command == "run":
         _add_loops(runner, line)
+    if line.command == "submit":
+        _add_submissions(submitter, line)
     app.add_typer(runner, name="run")
-    program = line.program if line.command == "continue" else ()
+    program = line.program if line.command in _TAKING_PROGRAMS else ()
     goes_on = "Start a new run from the receipt of an earlier one. What is not given is as it was there."
     _add(app, "continue", continue_command(program, line.config), goes_on)
-    _add(app, "runs", runs_command(line.config), "List the runs that left a receipt.")
+    in_place = "Let a run go on where it stopped, here in the foreground. What it paid for is not paid again."
+    _add(app, "resume", resume_command(program, line.config), in_place)
+    app.add_typer(submitter, name="submit")
+    _add(app, "host", host_command(line.config), "Drive runs of queues until SIGTERM or Ctrl-C.")
+    _add(app, "runs", runs_command(line.config), "List runs: those of the store, and what runs without a journal left.")
     _add(app, "show", show_command(line.config), "Show a receipt, and where each agent's prompt and output lie.")
+    _add(app, "events", events_command(line.config), "Print what happened in a run; --follow goes on.")
+    _add(app, "cancel", cancel_command(line.config), "Cancel a run, whichever host drives it.")
+    _add(app, "rerun", rerun_command(line.config), "Submit a run with the content of an earlier one.")
+    replay = "Run the script of a run again against its journal, and compare. Asks nobody, changes nothing."
+    _add(app, "replay", replay_command(line.config), replay)
+    _add(app, "verify", verify_command(line.config), "Say what the journal of a run proves, and what not.")
+    _add(app, "export", export_command(line.config), "Write the journal of a run into one file.")
+    _add(app, "prune", prune_command(line.config), "Remove runs that ended long ago.")
     providers_help = "List the providers, what they can do and whether they are in use; --probe asks one."
     _add(app, "providers", providers_command(line.config), providers_help)
     _add(app, "doctor", doctor_command(line.config), "Show platform, walls, settings in force and loops found.")
+    app.add_typer(budget_app(line.config), name="budget")
+    app.add_typer(queue_app(line.config), name="queue")
+    app.add_typer(schedule_app(line.config), name="schedule")
     _add(app, "demo", demo_command(), "Run the Ralph loop with a canned agent that needs no model.")
-    if line.has_program and line.command not in ("run", "continue"):
-        raise typer.BadParameter("a program after -- belongs to `run` and `continue` only")
+    if line.has_program and line.command not in (*_TAKING_PROGRAMS, "submit"):
+        raise typer.BadParameter("a program after -- belongs to `run`, `continue` and `resume` only")
     return app
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., int], help_text: str) -> None:
-    app.command(name, help=help_text, epilog=PROGRAM_HELP if name == "continue" else None)(command)
+    app.command(name, help=help_text, epilog=PROGRAM_HELP if name in _TAKING_PROGRAMS else None)(command)
 
 
 def _add_loops(runner: typer.Typer, line: Line) -> None:
-    settings = load_settings(line.config)
-    catalogue = find_loops(settings)
-    total_is_set = "max_total_agents" in settings.limits_given
-
-    def act(request: Request, options: RunOptions) -> int:
+    def act(request: Request, options: RunOptions, settings: Settings) -> int:
         if line.has_program and not line.program:
             raise typer.BadParameter("the program after -- is missing")
         return _run(request, options, settings)
 
+    _add_targets(runner, line, act, epilog=PROGRAM_HELP)
+
+
+def _add_submissions(submitter: typer.Typer, line: Line) -> None:
+    def act(request: Request, options: RunOptions, settings: Settings) -> int:
+        return submit(request, options, settings, line.config)
+
+    _add_targets(submitter, line, act, more=SUBMIT_OPTIONS)
+
+
+def _add_targets(
+    group: typer.Typer,
+    line: Line,
+    act: Callable[[Request, RunOptions, Settings], int],
+    *,
+    epilog: str | None = None,
+    more: Mapping[str, tuple[Any, Any]] | None = None,
+) -> None:
+    """A command for each loop, and for the script of one's own that the line names."""
+    settings = load_settings(line.config)
+    catalogue = find_loops(settings)
+    total_is_set = "max_total_agents" in settings.limits_given
+
     def add(name: str, target: Target, help_text: str) -> None:
-        command = loop_command(target, total_is_set=total_is_set, program=line.program, action=act)
-        runner.command(name, help=help_text, epilog=PROGRAM_HELP)(command)
+        command = loop_command(
+            target,
+            total_is_set=total_is_set,
+            program=line.program,
+            action=lambda request, options: act(request, options, settings),
+            more=more,
+        )
+        group.command(name, help=help_text, epilog=epilog)(command)
 
     for found in catalogue.loops.values():
         add(found.name, Target(name=found.name, script=found.script, file=found.path), found.summary)
@@ -201,11 +260,6 @@ def _add_loops(runner: typer.Typer, line: Line) -> None:
         add(line.target, Target(name=path.stem, script=Script.from_file(path), file=path), PLAIN_HELP)
     else:
         catalogue.loop(line.target)
-
-
-def is_file_name(target: str) -> bool:
-    """True when the word after `run` is meant as a file, not as the name of a loop."""
-    return target.endswith(".py") or "/" in target
 
 
 def _run(request: Request, options: RunOptions, settings: Settings) -> int:

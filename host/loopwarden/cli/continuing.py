@@ -8,8 +8,9 @@ brings no program and no checks; a note says so.
 import os
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -20,16 +21,25 @@ from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, prepare
 from loopwarden.cli.request import Request, Target
 from loopwarden.cli.running import run_and_report
+from loopwarden.cli.store_access import person
+from loopwarden.cli.stored_runs import StoredRun, find_stored, is_lost, stored_run, with_existing_store
 from loopwarden.display import shown_line
 from loopwarden.failures import ArgsInvalid, InvalidRequest
 from loopwarden.launch_record import LaunchRecord, LaunchRecordError, read_launch_record
 from loopwarden.loops import find_loops
 from loopwarden.receipt import Receipt, ReceiptError, read_receipt
-from loopwarden.run_folder import find_receipt, is_live
+from loopwarden.run_folder import RECEIPT, find_receipt, is_live, runs_folder
 from loopwarden.settings import Settings, load_settings
+from loopwarden.store.api import Store
+from loopwarden.store.runs import Status
 
 _ROUNDS = "max_rounds"
 _MAX_NOTE_CHARS = 1000
+_STANDS: Final = {
+    Status.QUEUED: "waits in a queue",
+    Status.RUNNING: "is still running",
+    Status.HELD: "is held",
+}
 _NOTHING = LaunchRecord(
     loop=None, script_file=None, provider=None, program=[], checks=[],
     agent_timeout_seconds=None, deadline_seconds=None, max_total_agents=None,
@@ -37,15 +47,31 @@ _NOTHING = LaunchRecord(
 """Stands for a launch record that there is none of."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """The run that a person means."""
+
+    receipt: Receipt
+    path: Path
+    """Where its receipt lies, or would lie."""
+    is_open: bool = False
+    """Its host was killed, and the store still has it as one that is to go on."""
+
+
 def continue_command(program: Sequence[str], config: Path | None) -> Callable[..., int]:
     """The command. `program` is what stands after `--`."""
 
     def run(**given: Any) -> int:
         settings = load_settings(config)
-        request = _request(given, tuple(program), settings)
+        earlier = _earlier(given["run"], settings)
+        request = _request(given, tuple(program), settings, earlier)
         prepared = _prepare(request, settings)
         output = Output(json=given["json"])
-        return dry_run(prepared, output) if given["dry_run"] else run_and_report(prepared, output)
+        if given["dry_run"]:
+            return dry_run(prepared, output)
+        if earlier.is_open:
+            _close(earlier.receipt.run_id, settings)
+        return run_and_report(prepared, output)
 
     run_argument = Annotated[
         str, typer.Argument(metavar="RUN|RECEIPT", help="The id of a run or its beginning, or a receipt.json.")
@@ -69,9 +95,8 @@ def _prepare(request: Request, settings: Settings) -> Prepared:
         raise in_words_of_options(error, {name: item.alias or name for name, item in fields.items()}) from None
 
 
-def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings) -> Request:
-    path = find_receipt(settings.state_folder, given["run"])
-    receipt = read(path)
+def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings, earlier: _Earlier) -> Request:
+    receipt, path = earlier.receipt, earlier.path
     refuse_what_cannot_go_on(receipt, path)
     record: LaunchRecord | None = None
     lost: str | None = None
@@ -91,22 +116,58 @@ def _request(given: dict[str, Any], program: tuple[str, ...], settings: Settings
     workspace = given["workspace"]
     if workspace is None and receipt.workspace is not None and record is not None:
         workspace = Path(receipt.workspace)
-    earlier = record or _NOTHING
+    choices = record or _NOTHING
     return Request(
         target=target,
         args=args,
         workspace=workspace,
-        checks=tuple(given["check"] or earlier.checks),
-        max_total_agents=earlier.max_total_agents,
-        **_caps(given, earlier),
-        **_agent(given, program, earlier),
-        share_workspace=given["share_workspace"] or earlier.share_workspace,
+        checks=tuple(given["check"] or choices.checks),
+        max_total_agents=choices.max_total_agents,
+        **_caps(given, choices),
+        **_agent(given, program, choices),
+        share_workspace=given["share_workspace"] or choices.share_workspace,
         # Where the run before was isolated, its worktree is the workspace now, with what its agents left in it.
-        isolation=given["isolation"] or (earlier.isolation if given["workspace"] is not None else None),
+        isolation=given["isolation"] or (choices.isolation if given["workspace"] is not None else None),
         continues=receipt,
         protected=((path, "the receipt"),),
         notes=() if record is not None else _notes_without_record(given, receipt, lost),
     )
+
+
+def _earlier(run: str, settings: Settings) -> _Earlier:
+    """Find the run. Raises `InvalidRequest`, also for one that has not ended."""
+
+    async def look(store: Store) -> tuple[StoredRun, bool] | None:
+        row = await find_stored(store, run)
+        if row is None:
+            return None
+        return await stored_run(store, row, settings), is_lost(row, await store.now(), settings)
+
+    found = None if values.is_path(run) else with_existing_store(settings, look)
+    if found is None:
+        path = find_receipt(settings.state_folder, run)
+        return _Earlier(receipt=read(path), path=path)
+    stored, is_open = found
+    row = stored.row
+    if row.status is not Status.FINISHED and not is_open:
+        raise InvalidRequest(
+            f"run {row.run_id} {_STANDS[row.status]}; wait for its end, or stop it: `loopwarden cancel {row.run_id}`"
+        )
+    path = runs_folder(settings.state_folder) / row.run_id / RECEIPT
+    if path.exists():
+        receipt = read(path)
+        if is_open or (receipt.journal is not None and receipt.journal.seq >= row.head_seq):
+            return _Earlier(receipt=receipt, path=path, is_open=is_open)
+    return _Earlier(receipt=stored.receipt, path=path, is_open=is_open)  # another host drove it last
+
+
+def _close(run_id: str, settings: Settings) -> None:
+    """Let no host go on with a run that a new one takes the place of: two would work in one workspace."""
+
+    async def cancel(store: Store) -> None:
+        await store.request(run_id, "cancel", {"reason": "a new run continues it"}, person())
+
+    with_existing_store(settings, cancel)
 
 
 def _caps(given: dict[str, Any], earlier: LaunchRecord) -> dict[str, Any]:

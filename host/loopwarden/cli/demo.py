@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from loopwarden.cli.foreground import Ended
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import prepare
 from loopwarden.cli.receipt_view import receipt_text
 from loopwarden.cli.request import Request, Target
-from loopwarden.cli.running import Ended, run_to_end
+from loopwarden.cli.running import run_to_end
 from loopwarden.demo.stage import CHECK, OBJECTIVE, DemoError, agent_argv, workspace_copy
 from loopwarden.failures import EXIT_CHECK_FAILED, EXIT_COMPLETE, EXIT_FAILED, InvalidRequest
 from loopwarden.loops import find_loops

@@ -14,6 +14,7 @@ from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
 from loopwarden.cli.provider_choice import refuse_unusable_provider
 from loopwarden.cli.provider_words import variables_of, what_is_asked
+from loopwarden.cli.store_health import StoreExamined, examine_store
 from loopwarden.display import shown_line
 from loopwarden.failures import EXIT_FAILED, StartRefused
 from loopwarden.loops import Catalogue, find_loops
@@ -56,10 +57,14 @@ def examine(config: Path | None, output: Output) -> int:
         make_private_folder(settings.state_folder)
     except RunFolderError as error:
         problems.append(str(error))
-    exit_code = EXIT_FAILED if problems else 0
     in_force = settings if are_usable else None
-    output.show_object(_as_object(in_force, catalogue, walls, problems, exit_code))
-    output.show(_as_text(in_force, catalogue, walls, problems))
+    store = None if in_force is None else examine_store(in_force)
+    problems += [] if store is None else store.problems
+    exit_code = EXIT_FAILED if problems else 0
+    output.show_object(
+        {**_as_object(in_force, catalogue, walls, problems, exit_code), "store": store and store.to_json()}
+    )
+    output.show(_as_text(in_force, catalogue, walls, problems, store))
     return exit_code
 
 
@@ -148,12 +153,19 @@ def _limit(value: float | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _as_text(settings: Settings | None, catalogue: Catalogue, walls: list[Wall], problems: list[str]) -> str:
+def _as_text(
+    settings: Settings | None,
+    catalogue: Catalogue,
+    walls: list[Wall],
+    problems: list[str],
+    store: StoreExamined | None,
+) -> str:
     lines = ["platform", *(f"  {name:<14} {value}" for name, value in _platform().items()), "", "walls"]
     for wall in walls:
         stands = "stands" if wall.stands else "MISSING" if wall.mandatory else "missing"
         lines.append(f"  {wall.name:<18} {stands:<8} {wall.detail}")
     lines += ["", *(["settings  cannot be used: see below"] if settings is None else _settings_lines(settings))]
+    lines += [] if store is None else ["", "store", *(f"  {line}" for line in store.lines)]
     lines += ["", "loops"]
     lines += [f"  {loop.name:<14} {loop.summary}  ({loop.origin})" for loop in catalogue.loops.values()] or ["  none"]
     lines += ["", *(f"problem: {problem}" for problem in problems)] if problems else ["", _conclusion(walls)]

@@ -3,8 +3,8 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -34,6 +34,8 @@ class RunOptions:
 
     dry_run: bool
     json: bool
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """The options of the command that `run` does not have."""
 
 
 def _option(*names: str, **more: Any) -> Any:
@@ -184,11 +186,17 @@ def shared_options(*names: str) -> dict[str, tuple[Any, Any]]:
 
 
 def loop_command(
-    target: Target, *, total_is_set: bool, program: Sequence[str], action: RunAction
+    target: Target,
+    *,
+    total_is_set: bool,
+    program: Sequence[str],
+    action: RunAction,
+    more: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> Callable[..., int]:
-    """The command that runs `target`. `total_is_set`: the settings give `max_total_agents`."""
+    """The command that runs `target`. `total_is_set`: the settings give `max_total_agents`. `more`: further options."""
     model = target.script.contract.args_model
-    own = {} if model is None else _fields_by_parameter(model)
+    further = more or {}
+    own = {} if model is None else _fields_by_parameter(model, {*_SHARED, *further})
     parameters = dict(_PLAIN) if model is None else {name: _field_option(name, item) for name, item in own.items()}
 
     def run(**given: Any) -> int:
@@ -216,11 +224,14 @@ def loop_command(
             isolation=given["isolation"],
         )
         try:
-            return action(request, RunOptions(dry_run=given["dry_run"], json=given["json"]))
+            options = RunOptions(
+                dry_run=given["dry_run"], json=given["json"], more={name: given[name] for name in further}
+            )
+            return action(request, options)
         except ArgsInvalid as error:
             raise in_words_of_options(error, {name: key for name, (key, _) in own.items()}) from None
 
-    return as_command(run, {**parameters, **_SHARED})
+    return as_command(run, {**parameters, **_SHARED, **further})
 
 
 def as_command(function: Callable[..., int], parameters: Mapping[str, tuple[Any, Any]]) -> Callable[..., int]:
@@ -238,10 +249,10 @@ def as_command(function: Callable[..., int], parameters: Mapping[str, tuple[Any,
 # ---- a field of an arguments model as an option
 
 
-def _fields_by_parameter(model: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
+def _fields_by_parameter(model: type[BaseModel], taken: Container[str]) -> dict[str, tuple[str, FieldInfo]]:
     """Python name of the option, to the key in JSON and the field. A name that is taken gets `arg_` in front."""
     return {
-        f"arg_{name}" if name in _SHARED else name: (item.alias or name, item)
+        f"arg_{name}" if name in taken else name: (item.alias or name, item)
         for name, item in model.model_fields.items()
     }
 

@@ -5,8 +5,9 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from loopwarden.checks import WHAT as CHECK_PROGRAM
 from loopwarden.checks import Check
@@ -20,6 +21,9 @@ from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.providers.program import ProgramNotStarted, absolute_name, allowed_environment, find_program
 from loopwarden.settings import Settings
 from loopwarden.workspace import lies_inside, refuse_inside, resolve_workspace
+
+SCRATCH_PREFIX: Final = "loopwarden-workspace-"
+"""Of the names of empty folders that are made for agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,7 @@ def prepare(request: Request, settings: Settings) -> Prepared:
     for check in checks:
         _refuse_missing_check(check, workspace)
     max_agents = _max_agents(request, limits)
+    in_force = replace(limits, max_total_agents=max_agents).resolved(has_store=settings.store.kind != "none")
     return Prepared(
         request=request,
         settings=settings,
@@ -82,7 +87,7 @@ def prepare(request: Request, settings: Settings) -> Prepared:
         chosen=chosen,
         checks=checks,
         overrides=overrides,
-        limits=limits,
+        limits=replace(limits, max_extra_attempts=in_force.max_extra_attempts),
         max_agents=max_agents,
         first_line=first_line(request.target.name, max_agents, limits),
         notes=(
@@ -113,7 +118,7 @@ def _max_agents(request: Request, limits: Limits) -> int:
 def scratch_workspace() -> Iterator[Path]:
     """An empty private folder for agents; taken away afterwards, unless they left something in it."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="loopwarden-workspace-"))
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
     except OSError as error:
         reason = (error.strerror or "output error").lower()
         raise InvalidRequest(f"an empty folder for agents cannot be made: {reason}; give --workspace") from None

@@ -66,8 +66,7 @@ def choose_providers(request: Request, settings: Settings) -> Chosen:
     name = _name(request, settings)
     if name is None:
         _refuse_without_a_provider(request)
-        absent = _Absent(f"no agent can be started: {_HOW_TO_NAME_A_PROGRAM}")
-        return Chosen(name=NO_PROVIDER, providers={NO_PROVIDER: absent}, policies={})
+        return Chosen(name=NO_PROVIDER, providers={NO_PROVIDER: absent_provider()}, policies={})
     given = with_choices(name, find_entry(name, settings), pass_env=request.pass_env, model=request.model)
     needed = {name: given}
     if given.policy.fallback is not None:
@@ -83,6 +82,11 @@ def choose_providers(request: Request, settings: Settings) -> Chosen:
         program=None if program is None else absolute_name(program),
         notes=tuple(note for key, entry in needed.items() for note in environment_notes(key, entry)),
     )
+
+
+def absent_provider() -> Provider:
+    """Stands for the provider of a run that was given none."""
+    return _Absent(f"no agent can be started: {_HOW_TO_NAME_A_PROGRAM}")
 
 
 def refuse_unmet_policy(chosen: Chosen, limits: Limits) -> None:

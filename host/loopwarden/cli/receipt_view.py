@@ -16,6 +16,7 @@ _TIMES = (
 )
 _KINDS = {
     "first": "as the script asked",
+    "redo": "again after an interruption",
     "retry": "again by the policy",
     "wait": "again after the rate limit",
     "fallback": "in place of the other",
@@ -32,7 +33,7 @@ def verdict(receipt: Receipt, *, live: bool = False) -> str:
     """The ending in one line. What an agent said is called a report; only a check of the host verifies."""
     if receipt.stop_reason is None:
         waiting = [agent.waiting_until for agent in receipt.agents if agent.waiting_until is not None]
-        waits = f", waiting until {_moment(min(waiting))}" if waiting else ""
+        waits = f", waiting until {moment(min(waiting))}" if waiting else ""
         return f"still running{waits}" if live else "did not end: its host was killed"
     if receipt.failure is not None:
         place = f" (line {receipt.failure.line} of the script)" if receipt.failure.line is not None else ""
@@ -65,10 +66,15 @@ def _why_not(receipt: Receipt) -> str:
             return ""
 
 
-def receipt_text(receipt: Receipt, folder: Path | None, *, body: str = "", paths: bool = False) -> str:
-    """The whole receipt. `body` is the result in words; `paths` lists where prompt and output of each agent lie."""
+def receipt_text(
+    receipt: Receipt, folder: Path | None, *, body: str = "", paths: bool = False, standing: str | None = None
+) -> str:
+    """The whole receipt. `body` is the result in words; `paths` lists where prompt and output of each agent lie.
+
+    `standing` takes the place of the first line, for a run of which the store knows more than its receipt.
+    """
     lines = [
-        verdict(receipt, live=folder is not None and is_live(folder)),
+        verdict(receipt, live=folder is not None and is_live(folder)) if standing is None else standing,
         "",
         *_facts(receipt, folder),
         *_agents(receipt, folder, paths=paths),
@@ -95,7 +101,7 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
         ("workspace", receipt.workspace),
         *_worktree(receipt),
         ("provider", receipt.provider),
-        ("started", _moment(receipt.started_at)),
+        ("started", moment(receipt.started_at)),
         ("took", None if receipt.ended_at is None else duration(max(0.0, receipt.ended_at - receipt.started_at))),
         ("agents", f"{plural(receipt.agents_started, 'agent')} started, at most {cap:,}{repeats}" if cap else None),
         ("used", _used(receipt)),
@@ -104,6 +110,7 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
         ("walls", _walls(receipt)),
         ("settings", receipt.settings_digest),
         ("folder", None if folder is None else str(folder)),
+        ("journal", _journal(receipt)),
     ]
     return [f"  {name:<12} {shown_line(value)}" for name, value in rows if value is not None]
 
@@ -117,6 +124,15 @@ def _worktree(receipt: Receipt) -> list[tuple[str, str]]:
         ("branch", f"{made.branch}, from commit {made.commit[:12]} of {made.repository}; both are kept"),
         *(("note", note) for note in made.notes),
     ]
+
+
+def _journal(receipt: Receipt) -> str | None:
+    """What is noted to verify the journal with later: a head that was known before shows what was cut off."""
+    journal = receipt.journal
+    if journal is None:
+        return None
+    claims = f", claimed {journal.epoch} times" if journal.epoch > 1 else ""
+    return f"entry {journal.seq:,}, head {journal.head}{claims}"
 
 
 def _used(receipt: Receipt) -> str | None:
@@ -160,7 +176,7 @@ def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:
 def _agent_line(agent: AgentRecord, usual_provider: str) -> str:
     """One agent on one line; its provider where that is another one than the run's."""
     by = f", by {shown_line(agent.provider, _LABEL_CHARS)}" if agent.provider != usual_provider else ""
-    state = "running" if agent.waiting_until is None else f"waiting until {_moment(agent.waiting_until)}"
+    state = "running" if agent.waiting_until is None else f"waiting until {moment(agent.waiting_until)}"
     took = "" if agent.seconds is None else f" after {duration(agent.seconds)}"
     kind = f" ({shown_line(agent.failure_class)})" if agent.failure_class else ""
     reason = f": {shown_line(agent.reason, _REASON_CHARS)}" if agent.reason else ""
@@ -228,7 +244,8 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _moment(seconds: float) -> str:
+def moment(seconds: float) -> str:
+    """Unix time for a person, in the time zone of this machine."""
     try:
         return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
     except (ValueError, OverflowError, OSError):

@@ -20,6 +20,11 @@ class Target:
     """The file of a script of one's own."""
 
 
+def is_file_name(target: str) -> bool:
+    """True when the word after `run` is meant as a file, not as the name of a loop."""
+    return target.endswith(".py") or "/" in target
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One invocation of `run` or `continue`."""

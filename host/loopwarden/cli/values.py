@@ -6,6 +6,9 @@ Every function raises `typer.BadParameter` with a sentence.
 import math
 import re
 import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +77,30 @@ def isolation(text: str) -> str:
     return text
 
 
+def one_of(*words: str) -> Callable[[str], str]:
+    """A parser of words that stand for themselves."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise typer.BadParameter(f"{text[:80]!r} cannot be; choose one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+def label(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`."""
+    name, is_pair, value = text.partition("=")
+    if not name or not is_pair:
+        raise typer.BadParameter(f"{text[:80]!r} is no label; write NAME=VALUE")
+    return name, value
+
+
+def is_path(text: str) -> bool:
+    """True when what stands for a run is meant as a file, not as the id of one."""
+    return "/" in text or text.endswith(".json")
+
+
 def real_number(text: str) -> float:
     """A finite number in digits."""
     try:
@@ -98,6 +125,31 @@ def seconds(text: str) -> float:
     if value == 0:
         raise typer.BadParameter("a time must be above zero; write 90s, 15m, 2h or 1d")
     return value
+
+
+def patience(text: str) -> float:
+    """A time with its unit, or seconds as digits alone; 0 is an answer, too."""
+    return float(count(text)) if text.isdecimal() else seconds(text)
+
+
+def moment(text: str) -> float:
+    """Unix time: `2h` from now, or a date and time as ISO 8601 has them, in the zone of this machine without one."""
+    if _TIME.fullmatch(text):
+        return time.time() + seconds(text)
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"{text[:80]!r} is no moment; write a time from now such as 2h, or one such as 2027-01-31T06:00+01:00"
+        ) from None
+
+
+def places(text: str) -> tuple[str, int]:
+    """`NAME=N`: a queue, and how many of its runs at once."""
+    name, is_pair, number = text.rpartition("=")
+    if not name or not is_pair:
+        raise typer.BadParameter(f"{text[:80]!r} does not say how many; write NAME=N, such as nightly=4")
+    return name, positive_number(number)
 
 
 def text_or_file(text: str) -> str:

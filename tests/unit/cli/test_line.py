@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwarden.cli.app import Line, is_file_name
+from loopwarden.cli.app import Line
+from loopwarden.cli.request import is_file_name
 
 
 @pytest.mark.parametrize(

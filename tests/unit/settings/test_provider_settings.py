@@ -128,7 +128,7 @@ TYPES = '"command", "claude", "codex", "opencode", "qwen", "gemini", "acp", "ope
             '[providers.a]\ntype = "command"\nargv = ["x"]\nmodel = "m"\n',
             4,
             "providers.a.model",
-            "there is no such key; there are: type, argv, env, pass_env, policy",
+            "there is no such key; there are: type, argv, env, pass_env, max_concurrent, policy",
         ),
         (
             POLICY + "retries = 3\n",
@@ -234,8 +234,17 @@ def test_each_agent_program_is_a_preset_and_may_be_the_default(tmp_path: Path) -
 
 def test_every_option_of_the_endpoint_can_be_set() -> None:
     of_code = set(inspect.signature(OpenAIProvider).parameters)
-    in_file = set(OpenAISettings.model_fields) - {"type", "policy"}
+    in_file = set(OpenAISettings.model_fields) - {"type", "max_concurrent", "policy"}
     assert in_file - {"api_key_env"} == of_code - {"api_key"}
+
+
+def test_every_type_takes_a_bound_of_agents_at_once(tmp_path: Path) -> None:
+    command = '[providers.a]\ntype = "command"\nargv = ["x"]\n'
+    for text in (command, AGENT, ACP, OPENAI):
+        assert load(tmp_path, text).providers["a"].max_concurrent is None
+        assert load(tmp_path, text + "max_concurrent = 4\n").providers["a"].max_concurrent == 4
+        with pytest.raises(InvalidRequest, match=r"providers\.a\.max_concurrent: .*greater than or equal to 1"):
+            load(tmp_path, text + "max_concurrent = 0\n")
 
 
 def test_every_type_has_a_policy_and_forbids_what_it_does_not_know() -> None:
