@@ -6,16 +6,17 @@
 import asyncio
 import json
 import os
-import re
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import agent_programs
+import jobs
+import journal
 import structlog
+import syncs
+from measuring import NotMeasured, median, private_kib
 
 from loopwarden import AgentRequest, Host, Limits, Run, Script, events
 
@@ -42,12 +43,6 @@ async def never(request: AgentRequest) -> str:
     """An agent that works until it is cancelled."""
     await asyncio.Event().wait()
     return "never"
-
-
-async def median(repeats: int, measure: Callable[[], Awaitable[float]]) -> float:
-    """The median of `repeats` measurements after one that does not count."""
-    await measure()
-    return statistics.median([await measure() for _ in range(repeats)])
 
 
 async def return_1() -> float:
@@ -105,12 +100,6 @@ async def overhead() -> float:
             return (time.perf_counter() - began) / bare
 
         return await median(5, measure)
-
-
-def private_kib(pid: int) -> int:
-    """Memory of one process that no other process shares."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    return sum(int(size) for size in re.findall(r"^Private_\w+:\s+(\d+) kB", rollup, re.MULTILINE))
 
 
 async def live_runs(host: Host, count: int) -> list[Run[object]]:
@@ -180,33 +169,62 @@ FIGURES: dict[str, tuple[str, Callable[[], Awaitable[float]], bool, str, float, 
     "driverMb": ("private memory per live agent, program left out", agent_programs.memory, False, "MB", 4, "<="),
     "agentsAtOnceMs": ("64 agent programs at once, until all have ended", agent_programs.at_once, False, "ms", 0, ""),
     "agentsAtOnceRatio": ("64 agent programs at once, over bare", agent_programs.at_once_ratio, False, "x", 0, ""),
-}
+    "sqlitePairs": ("64 runs, ask+end pairs, SQLite", journal.sqlite_at_once, False, "pairs/s", 8000, ">="),
+    "sqliteOnePairs": ("one run, ask+end pairs, SQLite", journal.sqlite_alone, False, "pairs/s", 500, ">="),
+    "postgresPairs": ("64 runs, ask+end pairs, Postgres", journal.postgres_at_once, False, "pairs/s", 1500, ">="),
+    "postgresScopePairs": (
+        "64 runs of one budget, ask+end pairs, Postgres", journal.postgres_one_scope, False, "pairs/s", 800, ">=",
+    ),
+    "sqliteCalls": ("64 runs in workers, calls, SQLite", jobs.at_once, False, "calls/s", 0, ""),
+    "sqliteOneCalls": ("one run in a worker, calls, SQLite", jobs.alone, False, "calls/s", 0, ""),
+    "syncsPerCall": ("syncs for a call of one run, checkpoints apart, SQLite", syncs.per_call, False, "", 2, "<="),
+    "replayMs": ("replay of 1,000 ended calls, worker included", jobs.replay, False, "ms", 150, "<="),
+    "submitPerSecond": ("submit, one by one", jobs.submit, False, "runs/s", 0, ""),
+    "submitManyPerSecond": ("submit_many, 500 at a time", jobs.submit_many, False, "runs/s", 0, ""),
+    "queuedRunsMb": ("memory of 1,000 queued runs, in their host", jobs.queued_memory, False, "MB", 5, "<="),
+    "liveRunsMb": ("memory of 200 live runs, all processes", jobs.live_memory, False, "MB", 700, "<="),
+}  # fmt: skip
 
 
-def take(name: str) -> float:
-    """Take one figure in a process of its own."""
-    output = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True).stdout
-    return float(output)
+def take(name: str) -> float | str:
+    """Take one figure in a process of its own; in words, why it cannot be taken here."""
+    done = subprocess.run([sys.executable, __file__, name], check=True, stdout=subprocess.PIPE, text=True)
+    figure: float | str = json.loads(done.stdout)
+    return round(figure, 3) if isinstance(figure, float) else figure
+
+
+async def taken_here(measure: Callable[[], Awaitable[float]]) -> float | str:
+    """Take a figure in this process."""
+    try:
+        return float(await measure())
+    except NotMeasured as why:
+        return str(why)
 
 
 def main() -> None:
-    """Take all figures, or with a name as argument the one, in this process."""
+    """Take all figures, or those that are named; with one name, in this process."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    if len(sys.argv) > 1:
-        _, measure, is_pinned, *_ = FIGURES[sys.argv[1]]
+    names = sys.argv[1:]
+    if len(names) == 1:
+        _, measure, is_pinned, *_ = FIGURES[names[0]]
         if is_pinned:
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        sys.stdout.write(f"{asyncio.run(measure())}\n")  # type: ignore[arg-type]
+        sys.stdout.write(json.dumps(asyncio.run(taken_here(measure))) + "\n")
         return
-    figures = {name: round(take(name), 3) for name in FIGURES}
+    figures: dict[str, float | str] = {}
     width = max(len(row[0]) for row in FIGURES.values())
-    for name, (title, _, _, unit, reach, relation) in FIGURES.items():
-        value = figures[name]
+    for name in names or FIGURES:
+        title, _, _, unit, reach, relation = FIGURES[name]
+        figures[name] = value = take(name)
+        if isinstance(value, str):
+            sys.stdout.write(f"{title:<{width}}  {value}\n")
+            continue
         aim = ""
         if relation:
             is_met = value <= reach if relation == "<=" else value >= reach
             aim = f"reach {relation} {reach:>8,g}  {'reached' if is_met else 'missed'}"
         sys.stdout.write(f"{title:<{width}}  {value:>10,.2f} {unit:<8} {aim}".rstrip() + "\n")
+        sys.stdout.flush()
     sys.stdout.write(json.dumps({"figures": figures, "python": sys.version.split()[0], "cores": os.cpu_count()}) + "\n")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import json
 import logging
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -12,16 +13,18 @@ from typing import Any
 
 import httpx
 import pytest
-import structlog
 
 from loopwarden import AgentFailed, AgentRequest, Host, Script
 from loopwarden.failure_class import FailureClass
+from loopwarden.lease_keeper import RENEWALS_PER_LEASE
+from loopwarden.lease_view import LeaseView
 from loopwarden.loops import find_loops
 from loopwarden.policy import BreakerRule, Policy, Retry, Wait
 from loopwarden.providers.configured import make_provider
 from loopwarden.settings import load_settings
+from loopwarden.store_settings import scopes_of
 from support.command_line import Home
-from support.pages import blocks, example
+from support.pages import ROOT, blocks, example
 
 ASK = 'from loopwarden_engine import agent\n\ndef main(args):\n    return agent("hello")\n'
 ASK_QUESTION = 'from loopwarden_engine import agent\n\ndef main(args):\n    return agent(args["question"])\n'
@@ -37,9 +40,13 @@ TESTED = {
         "first", "language", "votes-pyproject", "votes-loop", "votes-contract", "votes-package",
     },
     "write-a-provider": {"function", "class", "cancellation", "command"},
-    "embed": {"run", "events", "errors", "several", "sync", "logs"},
-    "settings": {"full", "agent-program", "openai", "policy"},
+    "embed": {"run", "events", "errors", "several", "store", "sync", "logs"},
+    "settings": {"full", "agent-program", "openai", "policy", "store"},
+    "budgets": {"nightly"},
+    "several-machines": {"host"},
     "policies": {"full", "embedded"},
+    # In test_docs_fastapi.py:
+    "fastapi": {"app"},
     # In test_docs_agents.py:
     "replace-your-bash-loop": {"settings"}, "claude": {"settings"}, "codex": {"settings", "endpoint"},
     "opencode": {"settings", "endpoint"}, "qwen": {"settings"}, "gemini": {"settings"}, "acp": {"settings"},
@@ -345,6 +352,21 @@ def test_the_several_runs_are_answered_in_order() -> None:
     assert answers == ["a!", "b!", "c!"]
 
 
+def test_the_store_answers_a_second_time_without_asking(tmp_path: Path) -> None:
+    names = module("embed/store")
+    asked = []
+
+    async def reply(request: AgentRequest) -> str:
+        asked.append(request.prompt)
+        return await ask(request)  # type: ignore[no-any-return]
+
+    ask, names["reply"] = names["reply"], reply
+    for _ in range(2):
+        greeted = asyncio.run(names["greet"](tmp_path / "state" / "runs.db", ["Ann", "Bob"]))
+        assert greeted == ["Greet Ann. Done.", "Greet Bob. Done."]
+    assert asked == ["Greet Ann.", "Greet Bob."]
+
+
 def test_the_synchronous_run_shouts() -> None:
     assert module("embed/sync")["shout"]("hello") == "HELLO"
 
@@ -352,7 +374,6 @@ def test_the_synchronous_run_shouts() -> None:
 def test_the_log_lines_reach_the_standard_library_with_the_run_id(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    structlog.reset_defaults()  # an embedder that did not configure it
     logger = logging.getLogger("loopwarden")
     level = logger.level
     monkeypatch.setattr(logging, "basicConfig", lambda **options: None)  # it would change the tests' own logging
@@ -390,6 +411,36 @@ def test_the_providers_of_the_page_are_made_as_they_are_meant(tmp_path: Path, mo
     assert claude.options.max_turns == 100
     local = make_provider("local", load_settings(home.settings(example("settings/openai"))))
     assert local.capabilities.native_schema
+
+
+def test_the_store_of_the_page_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    settings = load_settings(Home(tmp_path).settings(example("settings/store")))
+    assert settings.store.kind == "postgres"
+    assert (settings.queues["nightly"].drive, settings.scopes["nightly"].max_agents) == (4, 200)
+    assert settings.scopes["tenant:acme"].on_budget == "wait"
+    assert settings.workspaces == {"site": Path("/srv/site")}
+
+
+def test_the_host_of_the_page_has_the_times_that_the_page_reckons_with(tmp_path: Path) -> None:
+    settings = load_settings(Home(tmp_path).settings(example("several-machines/host")))
+    assert settings.store == type(settings.store)(url=settings.store.url), "the page shows what holds anyway"
+    lease = LeaseView(
+        settings.store.lease_seconds, kill_grace_seconds=settings.store.kill_grace_seconds, clock=lambda: 0.0
+    )
+    renewals = [settings.store.lease_seconds * number / RENEWALS_PER_LEASE for number in (1, 2)]
+    moments = [lease.ends_at, lease.ends_at + lease.wind_down_seconds, lease.ends_at + lease.kill_grace_seconds]
+    text = (ROOT / "docs/several-machines.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| ([\d., ]+) \|", text, re.MULTILINE) == [
+        ", ".join(f"{moment:g}" for moment in renewals),
+        *[f"{moment:g}" for moment in (*moments, moments[-1] + settings.store.poll_seconds)],
+    ]
+    assert (settings.queues["nightly"].drive, settings.workspaces) == (4, {"site": Path("/srv/site")})
+
+
+def test_the_budget_of_the_page_is_attached_to_its_queue(tmp_path: Path) -> None:
+    scopes = load_settings(Home(tmp_path).settings(example("budgets/nightly"))).scopes
+    assert scopes_of(scopes, queue="nightly", loop="ralph") == ["nightly"]
+    assert scopes_of(scopes, queue=None, loop="ralph") == []
 
 
 def test_the_policy_of_the_page_is_read_as_it_is_meant(tmp_path: Path) -> None:

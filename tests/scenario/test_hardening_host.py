@@ -156,16 +156,10 @@ def test_logs_that_fail_hold_up_no_run(runner: asyncio.Runner, tmp_path: Path) -
     def full(*_: object) -> Any:
         raise OSError(28, "no space left on device")
 
-    before = structlog.get_config()
     structlog.configure(processors=[full])
-    try:
-        outcome = run_with(runner, Broken("decode_result"), tmp_path)
-        assert outcome.failure is not None
-        assert run_with(runner, PlainContract(), tmp_path).value == "yes"
-    finally:
-        structlog.reset_defaults()
-        if before != structlog.get_config():
-            structlog.configure(**before)
+    outcome = run_with(runner, Broken("decode_result"), tmp_path)
+    assert outcome.failure is not None
+    assert run_with(runner, PlainContract(), tmp_path).value == "yes"
 
 
 def test_a_state_folder_that_vanishes_holds_up_no_run(runner: asyncio.Runner, tmp_path: Path) -> None:

@@ -11,6 +11,12 @@ from support.pages import ROOT, between, table
 
 PAGE = "docs/command-line.md"
 HELP = "--help"
+GROUPS = {
+    "budget": ("show", "set", "log"),
+    "queue": ("list", "pause", "limit"),
+    "schedule": ("add", "list", "pause"),
+}
+"""Commands with commands of their own; of those that take the same, one."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +66,18 @@ def commands_of_ralph_and_file(folder: Path) -> tuple[Any, Any, Any]:
 def parts(folder: Path) -> dict[str, str]:
     """Every generated part of the page."""
     ralph, own, shared = commands_of_ralph_and_file(folder)
-    plain = ("continue", "runs", "show", "providers", "doctor", "demo")
+    plain = (
+        "continue", "resume", "host", "runs", "show", "events", "cancel", "rerun", "replay", "verify", "export",
+        "prune", "providers", "doctor", "demo",
+    )  # fmt: skip
     return {
         "root": page_table(get_command(build_app(Line.read([])))),
         "run": page_table(shared),
         "run-ralph": page_table(ralph, without=shared),
         "run-file": page_table(own, without=shared),
+        "submit": page_table(command("submit", "ralph"), without=ralph),
         **{name: page_table(command(name)) for name in plain},
+        **{f"{group}-{name}": page_table(command(group, name)) for group, names in GROUPS.items() for name in names},
     }
 
 

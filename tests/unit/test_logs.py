@@ -1,19 +1,9 @@
 """Log lines of the command line."""
 
-from collections.abc import Iterator
-
 import pytest
 import structlog
 
 from loopwarden.logs import bind_run, configure_logs
-
-
-@pytest.fixture(autouse=True)
-def own_configuration() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.contextvars.clear_contextvars()
-    structlog.configure(**before)
 
 
 def test_lines_go_to_the_error_stream_with_the_run_and_without_control_characters(
