@@ -109,8 +109,11 @@ class Session(ABC):
         """
 
     def find_out(self) -> bool:
-        """True when the last commit, which ended in `CommitUnknown`, did happen. Raises `StoreUnavailable`."""
-        raise NotImplementedError
+        """True when the last commit, which ended in `CommitUnknown`, did happen. Raises `StoreUnavailable`.
+
+        For a database that always knows there is nothing to find out.
+        """
+        raise AssertionError("a database that knows what became of a commit was asked about one that is unknown")
 
     @abstractmethod
     def version(self) -> object:
