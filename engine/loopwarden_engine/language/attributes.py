@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .classes import STAND_INS, ScriptClass
-from .discarding import raised
 from .encoding import decode, encode
 from .errors import is_readable
 from .facades import Facade
@@ -37,8 +36,9 @@ def _index(values: list[object], value: object, *bounds: int) -> int:
         raise ValueError("list.index(x): x not in list") from None
 
 
-def _throw(generator: "types.GeneratorType[Any, Any, Any]", error: BaseException) -> object:
-    thrown: object = types.GeneratorType.throw(generator, raised(error))
+def _throw(generator: "types.GeneratorType[Any, Any, Any]", error: Any) -> object:
+    # C makes an exception of a class later, and ends the whole process when `__init__` keeps raising its own class.
+    thrown: object = types.GeneratorType.throw(generator, error() if isinstance(error, type) else error)
     return thrown
 
 

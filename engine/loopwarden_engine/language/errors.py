@@ -7,7 +7,22 @@ GeneratorExit) has no name in a script, so no handler of a script can hold it up
 import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from .text import exception_text
+
+
+def _with_our_text(kind: Any) -> Any:
+    """A subclass under the same name. Its text is ours whoever asks for it, C code that writes a message included.
+
+    CPython's own text of these three reads memory at the positions that the script wrote into the exception.
+    """
+    return type(kind.__name__, (kind,), {"__str__": exception_text, "__module__": kind.__module__})
+
+
+TextDecodeError: Final[type[UnicodeDecodeError]] = _with_our_text(UnicodeDecodeError)
+TextEncodeError: Final[type[UnicodeEncodeError]] = _with_our_text(UnicodeEncodeError)
+TextTranslateError: Final[type[UnicodeTranslateError]] = _with_our_text(UnicodeTranslateError)
 
 _OFFERED: Final = (
     Exception, ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FloatingPointError,
@@ -16,7 +31,7 @@ _OFFERED: Final = (
     ConnectionRefusedError, ConnectionResetError, FileExistsError, FileNotFoundError, InterruptedError,
     IsADirectoryError, NotADirectoryError, PermissionError, ProcessLookupError, TimeoutError,
     OverflowError, RecursionError, ReferenceError, RuntimeError, StopIteration, SyntaxError, SystemError, TypeError,
-    UnboundLocalError, UnicodeDecodeError, UnicodeEncodeError, UnicodeError, UnicodeTranslateError, ValueError,
+    UnboundLocalError, UnicodeError, TextDecodeError, TextEncodeError, TextTranslateError, ValueError,
     ZeroDivisionError, Warning, UserWarning, DeprecationWarning, RuntimeWarning,
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Final
 from . import guards
 from .attributes import read_attribute
 from .classes import ScriptBytes, ScriptClass, ScriptStr
-from .discarding import raised
+from .discarding import mark_discarded
 from .errors import EXCEPTIONS
 from .facades import FACADES, HOOK_MODULE, Facade
 from .sets import OrderedFrozenSet, OrderedSet
@@ -66,7 +66,8 @@ _GUARDS: Final[Mapping[str, object]] = {
     "_text_": text_of,
     "_formatted_": formatted,
     "_set_": OrderedSet,
-    "_raised_": raised,
+    "_mark_discarded_": mark_discarded,
+    "_GeneratorExit_": GeneratorExit,
     "_Exception_": Exception,
 }
 

@@ -33,3 +33,13 @@ def place(node: ast.AST) -> dict[str, Any]:
         "end_lineno": node.end_lineno,  # type: ignore[attr-defined]
         "end_col_offset": node.end_col_offset,  # type: ignore[attr-defined]
     }
+
+
+def noticing(body: Sequence[ast.stmt], at: ast.stmt) -> list[ast.stmt]:
+    """Statements of a generator, such that GeneratorExit marks the frame before it goes on to a handler."""
+    leave = [
+        ast.Expr(value=call("_mark_discarded_", [], at), **place(at)),
+        ast.Raise(exc=None, cause=None, **place(at)),
+    ]
+    handler = ast.ExceptHandler(type=load("_GeneratorExit_", at), name=None, body=leave, **place(at))
+    return [ast.Try(body=list(body), handlers=[handler], orelse=[], finalbody=[], **place(at))]

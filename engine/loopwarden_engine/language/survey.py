@@ -81,7 +81,7 @@ def _too_deep(node: ast.AST) -> Violation:
 
 def check_main(tree: ast.Module) -> Violation | None:
     """`main` is one plain function with exactly one parameter, in the module's own body, and stays what it is."""
-    binding = [node for node in _own_nodes(tree.body) if _bound_by(node) == "main"]
+    binding = [node for node in own_nodes(tree.body) if _bound_by(node) == "main"]
     if not binding:
         return _main_violation(1, 1, "the script has no function main at its top level")
     node = min(binding, key=_position)
@@ -116,12 +116,12 @@ def _main_problem(node: ast.AST, tree: ast.Module) -> str | None:
         return "main must have exactly one plain parameter"
     if node.decorator_list:
         return "main must not have a decorator"
-    if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in _own_nodes(node.body)):
+    if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in own_nodes(node.body)):
         return "main must not be a generator, and it contains yield"
     return None
 
 
-def _own_nodes(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def own_nodes(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """The nodes of a body that run in its own scope: functions and classes are given, not entered."""
     pending = list(body)
     while pending:

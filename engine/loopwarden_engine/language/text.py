@@ -70,10 +70,28 @@ def exception_text(error: BaseException) -> str:
 
 
 def _codec_error_text(error: UnicodeError) -> str:
-    # Python's own text, asked of its class: a script's subclass has ours as __str__.
+    """The text that Python gives, without reading outside of the object.
+
+    CPython believes the positions and, for bytes, even the type of the object, all of which a script may choose.
+    """
     kind: Any = next(kind for kind in _CODEC_ERRORS if isinstance(error, kind))
-    text: str = kind.__str__(error)
-    return text
+    names = ("object", "start", "end", "reason", *(() if kind is UnicodeTranslateError else ("encoding",)))
+    whole, start, end, reason, *encoding = (getattr(kind, name).__get__(error) for name in names)
+    if whole is None:  # its __init__ never ran
+        return ""
+    verb = "translate" if kind is UnicodeTranslateError else "encode" if kind is UnicodeEncodeError else "decode"
+    codec = f"'{text_of(encoding[0])}' codec " if encoding else ""
+    unit, units, readable = ("byte", "bytes", bytes) if verb == "decode" else ("character", "characters", str)
+    if end == start + 1 and type(whole) is readable and 0 <= start < len(whole):
+        item = whole[start]
+        shown = f"{unit} 0x{item:02x}" if type(item) is int else f"{unit} '{_escaped(ord(item))}'"
+        return f"{codec}can't {verb} {shown} in position {start}: {text_of(reason)}"
+    return f"{codec}can't {verb} {units} in position {start}-{end - 1}: {text_of(reason)}"
+
+
+def _escaped(code: int) -> str:
+    width = 2 if code <= 0xFF else 4 if code <= 0xFFFF else 8
+    return "\\" + {2: "x", 4: "u", 8: "U"}[width] + f"{code:0{width}x}"
 
 
 def without_internals(text: str) -> str:

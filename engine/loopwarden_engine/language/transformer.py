@@ -15,7 +15,8 @@ from .checker import Checker
 from .classes import STAND_INS
 from .grammar import REFUSED_NODES
 from .names import REFUSED_BUILTINS, SPECIAL_METHODS, refused_attribute, refused_keyword
-from .rewriting import assign, call, constant, load, place
+from .rewriting import assign, call, constant, load, noticing, place
+from .survey import own_nodes
 
 _BUILTIN_BASES: Final = frozenset(
     {"int", "float", "bool", "complex", "list", "tuple", "dict", "set", "frozenset", "range", "slice", "map", "filter",
@@ -32,6 +33,8 @@ _OPERATORS: Final[dict[type[ast.operator], str]] = {
 
 class PolicyTransformer(Checker):
     """The policy, node by node."""
+
+    _is_in_generator = False
 
     # Names
 
@@ -157,10 +160,17 @@ class PolicyTransformer(Checker):
         stored = ast.Call(func=store, args=[self.visited(node.value)], keywords=[], **place(node))
         return ast.Expr(value=stored, **place(node))
 
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+    def visit_Try(self, node: ast.Try) -> ast.AST:
         self.node_contents_visit(node)
-        if node.exc is not None:
-            node.exc = call("_raised_", [node.exc], node.exc)
+        if self.scopes[-1] is ast.FunctionDef and self._is_in_generator:
+            # A handler's class is an expression, and a finally block statements, that run when the generator is
+            # discarded.
+            node.body = noticing(node.body, node)
+            if node.handlers and node.finalbody:
+                inner = ast.Try(body=node.body, handlers=node.handlers, orelse=node.orelse, finalbody=[], **place(node))
+                return ast.Try(
+                    body=noticing([inner], node), handlers=[], orelse=[], finalbody=node.finalbody, **place(node)
+                )
         return node
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
@@ -220,7 +230,10 @@ class PolicyTransformer(Checker):
         else:
             self.check_name(node, node.name)
         self._check_decorators(node)
+        around = self._is_in_generator
+        self._is_in_generator = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in own_nodes(node.body))
         self._inside(node)
+        self._is_in_generator = around
         node.returns = None
         return node
 
