@@ -6,13 +6,16 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from multiprocess.context import ForkProcess
 from multiprocess.popen_fork import Popen
 
 from loopwarden_engine.confinement import WALLS, ConfinementError, confine
 from loopwarden_engine.control import WALL_STATUS_FIRST, ForkRequest
+
+if TYPE_CHECKING:
+    from loopwarden_engine.confinement.trials import Trials
 
 __all__ = ["CHANNEL_FD", "ForkedWorker", "MakeWorker", "Worker"]
 
@@ -74,17 +77,12 @@ class ForkedWorker(ForkProcess):  # type: ignore[misc]
         try:
             gc.disable()
             _move_channel(self._channel.detach())
-            worker = _ProbeWorker(CHANNEL_FD) if self.request.is_probe else self._make_worker(CHANNEL_FD)
-            report = confine(
-                CHANNEL_FD,
-                self.request.limits,
-                required=self.request.required,
-                walls=self.request.walls,
-                parent_pid=self._launcher_pid,
-            )
-            if isinstance(worker, _ProbeWorker):
-                worker.report = report
-            worker.serve()
+            if self.request.is_probe:
+                _Probe(self.request, self._launcher_pid).serve()
+            else:
+                worker = self._make_worker(CHANNEL_FD)
+                _confine(self.request, self._launcher_pid)
+                worker.serve()
             status = 0
         except ConfinementError as error:
             status = WALL_STATUS_FIRST + WALLS.index(error.wall)
@@ -112,16 +110,36 @@ class ForkedWorker(ForkProcess):  # type: ignore[misc]
         return status
 
 
-class _ProbeWorker:
-    """Tells the host which walls stand, as one line of JSON, then waits until the host hangs up or kills."""
+class _Probe:
+    """Puts up its walls, tries them, tells the host as one line of JSON, then waits until the host hangs up or kills.
 
-    def __init__(self, channel_fd: int) -> None:
-        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=channel_fd)
-        self.report: dict[str, str] = {}
+    `{"walls": {wall: "stands" or why not}, "details": {wall: what it covers here}}`. When the host sends a byte
+    instead, it makes a call that its filter forbids, to show how that ends.
+    """
+
+    def __init__(self, request: ForkRequest, launcher_pid: int) -> None:
+        from loopwarden_engine.confinement.trials import Trials  # noqa: PLC0415 -- no other worker has a use for it
+
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=CHANNEL_FD)
+        trials = Trials(CHANNEL_FD, request.limits)
+        walls = _confine(request, launcher_pid, trials)
+        self._report = {"walls": walls, "details": trials.details}
 
     def serve(self) -> None:
-        self._channel.sendall(json.dumps(self.report).encode() + b"\n")
-        self._channel.recv(1)
+        self._channel.sendall(json.dumps(self._report).encode() + b"\n")
+        if self._channel.recv(1):
+            os.getpid()
+
+
+def _confine(request: ForkRequest, launcher_pid: int, trials: "Trials | None" = None) -> dict[str, str]:
+    return confine(
+        CHANNEL_FD,
+        request.limits,
+        required=request.required,
+        walls=request.walls,
+        parent_pid=launcher_pid,
+        trials=trials,
+    )
 
 
 def _move_channel(descriptor: int) -> None:

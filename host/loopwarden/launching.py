@@ -7,17 +7,16 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self, assert_never
 
-from loopwarden.failures import ConfinementUnavailable, LaunchFailed
+from loopwarden.failures import LaunchFailed
 from loopwarden.launch_command import PRODUCTION, LaunchCommand, spawn_launcher
-from loopwarden.wall_probe import PROBE_LIMITS, check_walls, read_walls
+from loopwarden.wall_probe import MANDATORY_WALLS, PROBE_LIMITS, check_system, check_walls, prove_walls
 from loopwarden.worker_process import WorkerProcess
-from loopwarden_engine.confinement import STANDS, WALLS, WorkerLimits
+from loopwarden_engine.confinement import STANDS, WorkerLimits
 from loopwarden_engine.control import (
     ControlError,
     Exited,
@@ -39,7 +38,6 @@ _CLOSE_TIMEOUT_SECONDS: Final = 3.0
 _PACKETS_PER_TURN: Final = 64
 _ERROR_BYTES: Final = 4096
 _ERROR_CHARS: Final = 300
-_ALL_WALLS: Final = frozenset(WALLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,8 @@ class _Awaited:
 class Launcher:
     """A running launcher. Made by `start`, ended by `close`; belongs to one event loop and is not safe across threads.
 
-    `walls` says of each wall that it stands, or why it does not: what the probe found, and what every worker gets.
+    `walls` says of each wall that it stands, or why it does not: what the probes found, and what every worker gets.
+    `wall_details` says of some what they cover on this machine.
     """
 
     def __init__(
@@ -61,6 +60,7 @@ class Launcher:
     ) -> None:
         """Not for callers: use `start`."""
         self.walls: Mapping[str, str] = {}
+        self.wall_details: Mapping[str, str] = {}
         self.pid = process.pid
         self._process = process
         self._pidfd = os.pidfd_open(process.pid)
@@ -83,24 +83,27 @@ class Launcher:
     async def start(
         cls, on_lost: Callable[[], None], *, allow_weak_confinement: bool = False, command: LaunchCommand = PRODUCTION
     ) -> Self:
-        """Start a launcher and send one probe worker through the full cycle.
+        """Start a launcher and send probe workers through the full cycle.
 
         `on_lost` is called once if the launcher ends before `close`. Raises `LaunchFailed`, and
-        `ConfinementUnavailable` when a wall does not stand and `allow_weak_confinement` is false.
+        `ConfinementUnavailable` when a wall does not stand and `allow_weak_confinement` is false, or when this system
+        has no means to confine or end a worker at all.
         """
-        if sys.platform != "linux":
+        check_system()
+        try:
+            launcher = cls._spawn(on_lost, command)
+        except OSError as error:
             raise LaunchFailed(
-                "Loopwarden confines scripts with Linux kernel features; run it on Linux, in a container if need be."
-            )
-        launcher = cls._spawn(on_lost, command)
+                f"The launcher could not be started: {error.strerror}. Free some memory or files, and try again."
+            ) from None
         await launcher._come_up(allow_weak_confinement=allow_weak_confinement)  # noqa: SLF001 -- its own class
         return launcher
 
     async def _come_up(self, *, allow_weak_confinement: bool) -> None:
         try:
             async with asyncio.timeout(_START_TIMEOUT_SECONDS):
-                walls = await self._probe()
-            check_walls(walls, allow_weak_confinement=allow_weak_confinement)
+                report = await prove_walls(self._make_probe)
+            check_walls(report.walls, allow_weak_confinement=allow_weak_confinement)
         except TimeoutError:
             reason = self._abort()
             raise LaunchFailed(
@@ -111,7 +114,8 @@ class Launcher:
         except BaseException:
             self._abort()
             raise
-        self.walls = walls
+        self.walls = report.walls
+        self.wall_details = report.details
         self._is_serving = True
         os.close(self._error_fd)
 
@@ -126,7 +130,12 @@ class Launcher:
                 process = spawn_launcher(command, theirs.fileno(), host_pidfd, error_write_fd)
             finally:
                 os.close(host_pidfd)
-            return cls(process, ours, error_fd, on_lost)
+            try:
+                return cls(process, ours, error_fd, on_lost)
+            except BaseException:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
         except BaseException:
             ours.close()
             os.close(error_fd)
@@ -140,27 +149,20 @@ class Launcher:
         """Whether workers can be forked."""
         return self._is_serving and not self._is_closing and not self._gone.done()
 
-    async def fork(self, limits: WorkerLimits, required: frozenset[str] | None = None) -> WorkerProcess:
+    async def fork(self, limits: WorkerLimits) -> WorkerProcess:
         """A new worker, on its way into its walls; it begins to serve its channel once they stand.
 
-        All walls that stood in the probe are put up; the worker leaves at once when one of `required` (None: any of
-        them) cannot be. Raises `LaunchFailed`, and `ConfinementUnavailable` when `required` names a wall that did not
-        stand in the probe.
+        The worker leaves at once when a wall that stood in the probe cannot be put up. Of one that did not stand, what
+        can be had is put up all the same; only an identity is not half changed. Raises `LaunchFailed`.
         """
         if not self.alive:
             raise LaunchFailed("The launcher is not running any more. Start the run again.")
         standing = frozenset(name for name, state in self.walls.items() if state == STANDS)
-        missing = sorted((required or frozenset()) - standing)
-        if missing:
-            raise ConfinementUnavailable(
-                f"The wall {missing[0]!r} does not stand on this machine. Run `loopwarden doctor`.",
-                details={"walls": missing},
-            )
         request = ForkRequest(
             id=next(self._numbers),
             limits=limits,
-            walls=standing,
-            required=standing if required is None else required,
+            walls=standing | MANDATORY_WALLS,
+            required=standing,
             is_probe=False,
         )
         try:
@@ -188,17 +190,10 @@ class Launcher:
         if orphans:
             await asyncio.wait(orphans, timeout=_CLOSE_TIMEOUT_SECONDS)
 
-    async def _probe(self) -> dict[str, str]:
-        """One worker through the full cycle; what it says of its walls."""
-        worker = await self._ask(
-            ForkRequest(
-                id=next(self._numbers), limits=PROBE_LIMITS, walls=_ALL_WALLS, required=frozenset(), is_probe=True
-            )
+    async def _make_probe(self, walls: frozenset[str]) -> WorkerProcess:
+        return await self._ask(
+            ForkRequest(id=next(self._numbers), limits=PROBE_LIMITS, walls=walls, required=frozenset(), is_probe=True)
         )
-        try:
-            return await read_walls(worker)
-        finally:
-            worker.release()
 
     async def _ask(self, request: ForkRequest) -> WorkerProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -352,7 +347,10 @@ class Launcher:
         return self._dismantle()
 
     def _kill_launcher(self) -> None:
-        with suppress(ProcessLookupError):
+        # It leaves too when the host hangs up, should the signal be forbidden or lost.
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
 

@@ -5,13 +5,14 @@ from typing import Final
 
 from loopwarden.launching import Launcher
 from loopwarden.wall_probe import MANDATORY_WALLS
-from loopwarden_engine.confinement import STANDS, WALLS, describe_landlock
+from loopwarden_engine.confinement import STANDS, WALLS
 
 __all__ = ["Wall", "probe_walls"]
 
 _DESCRIPTIONS: Final = {
     "descriptors": "nothing is open but the channel to the host",
     "identity": "user and group nobody, no groups",
+    "landlock": "no file",
     "no_new_privileges": "no capabilities, no way to new ones, cannot be traced, ends with its launcher",
     "rlimits": "no file, no process, no descriptor; memory and processor time are capped",
     "seccomp": "only memory, clock and channel calls; anything else ends the worker",
@@ -32,13 +33,13 @@ class Wall:
 
 
 async def probe_walls() -> list[Wall]:
-    """Start a launcher, send a worker through the full cycle, and say what stood.
+    """Start a launcher, send probes through the full cycle, and say what stood.
 
     Raises `LaunchFailed` or `ConfinementUnavailable`.
     """
     launcher = await Launcher.start(lambda: None, allow_weak_confinement=True)
     try:
-        found = launcher.walls
+        found, details = launcher.walls, _DESCRIPTIONS | dict(launcher.wall_details)
     finally:
         await launcher.close()
     return [
@@ -46,11 +47,7 @@ async def probe_walls() -> list[Wall]:
             name=name,
             stands=found[name] == STANDS,
             mandatory=name in MANDATORY_WALLS,
-            detail=_describe(name) if found[name] == STANDS else found[name],
+            detail=details[name] if found[name] == STANDS else found[name],
         )
         for name in WALLS
     ]
-
-
-def _describe(name: str) -> str:
-    return describe_landlock() if name == "landlock" else _DESCRIPTIONS[name]

@@ -39,7 +39,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kill the process now.
 
-        Harmless when it is dead, or released. Raises `PermissionError` in the probe at most.
+        Harmless when it is dead, or released. Raises `OSError` in the probe at most.
         """
         if self.pidfd == _RELEASED:
             return
@@ -53,7 +53,7 @@ class WorkerProcess:
         if self.pidfd == _RELEASED:
             return
         if not self.exited.done():
-            with suppress(PermissionError):
+            with suppress(OSError):
                 self.kill()
         self._stop_watching()
         self.channel.close()

@@ -7,13 +7,12 @@ import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from loopwarden import launching
-from loopwarden.failures import ConfinementUnavailable, LaunchFailed
-from loopwarden.launching import Launcher, WorkerProcess
+from loopwarden.failures import LaunchFailed
+from loopwarden.launching import Launcher
 from loopwarden.walls import probe_walls
 from loopwarden_engine.confinement import STANDS, WALLS
 from support.plain_worker import (
@@ -27,7 +26,6 @@ from support.plain_worker import (
     plain_launcher,
     plain_worker,
     run,
-    wait_for_end,
 )
 
 # --- refusals
@@ -121,68 +119,7 @@ def test_hash_randomization_is_refused() -> None:
     assert ended.stderr.strip().endswith("LauncherRefused: hash randomization is on, so runs could not be repeated")
 
 
-# --- walls that do not stand
-
-
-def test_a_missing_wall_refuses_the_start_and_names_itself() -> None:
-    async def main() -> None:
-        children = children_of(os.getpid())
-        with pytest.raises(ConfinementUnavailable) as caught:
-            await Launcher.start(lambda: None, command=command_of("support.weak_kernel", "PlainPython"))
-        assert caught.value.message.startswith("The wall 'landlock' does not stand here: Function not implemented. ")
-        assert caught.value.details == {"walls": {"landlock": "Function not implemented"}}
-        assert children_of(os.getpid()) == children
-
-    run(main)
-
-
-def test_opting_in_runs_without_the_missing_wall_and_says_so() -> None:
-    async def main() -> None:
-        weak = command_of("support.weak_kernel", "PlainPython")
-        async with plain_launcher(command=weak, allow_weak_confinement=True) as launcher:
-            async with plain_worker(launcher) as worker:
-                assert worker.walls["landlock"] == "Function not implemented"
-                assert worker.walls["seccomp"] == STANDS
-                assert await ask(worker, "out = 1") == {"value": 1}
-            with pytest.raises(ConfinementUnavailable, match="The wall 'landlock' does not stand on this machine"):
-                await launcher.fork(LIMITS, frozenset({"landlock"}))
-
-    run(main)
-
-
-def test_a_wall_that_falls_after_the_probe_lets_nothing_run() -> None:
-    async def main() -> None:
-        async with (
-            plain_launcher(command=command_of("support.fading_wall", "Fading")) as launcher,
-            plain_worker(launcher) as worker,
-        ):
-            assert await ask(worker, "out = 1") is None
-            assert await wait_for_end(worker) > 0
-            refusal = worker.refusal()
-            assert refusal is not None
-            assert refusal.details == {"wall": "landlock"}
-
-    run(main)
-
-
-def test_an_identity_that_cannot_be_killed_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(worker: WorkerProcess) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(WorkerProcess, "kill", refuse)
-
-    async def main() -> None:
-        launcher = await Launcher.start(lambda: None, command=PLAIN)
-        monkeypatch.undo()
-        assert launcher.walls["identity"] == "a worker under another user could not be killed"
-        async with plain_worker(launcher) as worker:
-            assert await ask(worker, "out = 1") == {"value": 1}
-            # Not the owner of the file: what cannot be dumped belongs to root there, whoever runs it.
-            status = Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii", errors="replace")
-            assert f"Uid:\t{os.geteuid()}\t" in status
-        await launcher.close()
-
-    run(main)
+# --- walls
 
 
 def test_the_walls_of_this_machine_are_described_for_people() -> None:

@@ -20,9 +20,9 @@ class LentLauncher:
         """True until the launcher died."""
         return self._launcher.alive
 
-    async def fork(self, limits: WorkerLimits, required: frozenset[str] | None = None) -> WorkerProcess:
+    async def fork(self, limits: WorkerLimits) -> WorkerProcess:
         """As the launcher's."""
-        return await self._launcher.fork(limits, required)
+        return await self._launcher.fork(limits)
 
     async def close(self) -> None:
         """Leave it to its owner."""

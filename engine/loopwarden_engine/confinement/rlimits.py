@@ -4,7 +4,10 @@ import os
 import resource
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
+
+from loopwarden_engine.confinement.wall import WallMissing, take_all
 
 __all__ = ["WorkerLimits", "set_limits", "step_back"]
 
@@ -37,22 +40,31 @@ def step_back() -> None:
 
 
 def set_limits(limits: WorkerLimits) -> None:
-    """Set every limit; descriptors last, because nothing can be opened after that. Raises `OSError` or `ValueError`.
+    """Set every limit, and look; descriptors last, because nothing can be opened after that. Raises `WallMissing`.
 
     Hard limits that stand already are never raised: an ordinary user may not, and a stricter one serves as well.
     """
-    _lower(resource.RLIMIT_AS, limits.memory_bytes, limits.memory_bytes)
-    # The soft limit answers with SIGXCPU, which tells a reader of the exit status what happened; the hard one kills
-    # in any case.
-    _lower(resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + 1)
-    _lower(resource.RLIMIT_FSIZE, 0, 0)
-    _lower(resource.RLIMIT_CORE, 0, 0)
-    _lower(resource.RLIMIT_NPROC, 0, 0)
-    _lower(resource.RLIMIT_NOFILE, 0, 0)
+    take_all(
+        lambda: _lower("RLIMIT_AS", limits.memory_bytes, limits.memory_bytes),
+        # The soft limit answers with SIGXCPU, which tells a reader of the exit status what happened; the hard one
+        # kills in any case.
+        lambda: _lower("RLIMIT_CPU", limits.cpu_seconds, limits.cpu_seconds + 1),
+        *(partial(_lower, name, 0, 0) for name in ("RLIMIT_FSIZE", "RLIMIT_CORE", "RLIMIT_NPROC", "RLIMIT_NOFILE")),
+    )
 
 
-def _lower(kind: int, soft: int, hard: int) -> None:
-    standing = resource.getrlimit(kind)[1]
-    if standing != resource.RLIM_INFINITY:
-        hard = min(hard, standing)
-    resource.setrlimit(kind, (min(soft, hard), hard))
+def _lower(name: str, soft: int, hard: int) -> None:
+    kind = getattr(resource, name)
+    try:
+        standing = resource.getrlimit(kind)[1]
+        if standing != resource.RLIM_INFINITY:
+            hard = min(hard, standing)
+        wanted = (min(soft, hard), hard)
+        resource.setrlimit(kind, wanted)
+        found = resource.getrlimit(kind)
+    except (OSError, ValueError, OverflowError) as error:
+        # Python turns the refusal of the kernel into a ValueError that speaks of raising.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not permitted"
+        raise WallMissing(f"setrlimit {name}: {reason}") from None
+    if found != wanted:
+        raise WallMissing(f"setrlimit {name} changed nothing")

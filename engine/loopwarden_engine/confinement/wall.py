@@ -1,8 +1,9 @@
 """The names of the walls, and why one may be missing."""
 
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["STANDS", "WALLS", "ConfinementError", "WallMissing"]
+__all__ = ["STANDS", "WALLS", "ConfinementError", "WallMissing", "take_all"]
 
 WALLS: Final = ("descriptors", "identity", "no_new_privileges", "landlock", "rlimits", "seccomp")
 """In the order in which a worker puts them up."""
@@ -12,7 +13,7 @@ STANDS: Final = "stands"
 
 
 class WallMissing(Exception):
-    """A wall cannot be put up here, for a reason other than an error of the kernel; the text is that reason."""
+    """A wall cannot be put up here; the text is the reason, for a person."""
 
 
 class ConfinementError(Exception):
@@ -25,3 +26,15 @@ class ConfinementError(Exception):
         super().__init__(f"{wall}: {reason}")
         self.wall = wall
         self.reason = reason
+
+
+def take_all(*steps: Callable[[], None]) -> None:
+    """Take every step: what one part of a wall lacks takes nothing from the others. Raises the first `WallMissing`."""
+    reasons: list[WallMissing] = []
+    for step in steps:
+        try:
+            step()
+        except WallMissing as missing:
+            reasons.append(missing)
+    if reasons:
+        raise reasons[0]
