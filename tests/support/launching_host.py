@@ -8,36 +8,16 @@ attacks from a worker, makes forks fail, closes, prints it all.
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import resource
-import struct
 import sys
 from typing import Any
 
 from loopwarden.failures import LaunchFailed
 from loopwarden.launching import Launcher
+from support.machines import become_ordinary
 from support.plain_worker import LIMITS, PLAIN, ask, tell
-
-ORDINARY_USER = 65533
-READ_ANY_FILE = 1 << 2  # CAP_DAC_READ_SEARCH
-
-
-def become_ordinary() -> None:
-    """Stop being root, but stay able to read the interpreter wherever root installed it."""
-    if os.geteuid() != 0:
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.prctl(8, 1, 0, 0, 0) == 0  # PR_SET_KEEPCAPS
-    os.setgroups([])
-    os.setresgid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
-    os.setresuid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
-    header = ctypes.create_string_buffer(struct.pack("<Ii", 0x20080522, 0))
-    sets = ctypes.create_string_buffer(struct.pack("<6I", *[READ_ANY_FILE] * 3, 0, 0, 0))
-    assert libc.capset(header, sets) == 0
-    assert libc.prctl(47, 2, 2, 0, 0) == 0  # PR_CAP_AMBIENT, raise CAP_DAC_READ_SEARCH
-    assert libc.prctl(4, 1, 0, 0, 0) == 0  # dumpable again, as any process that was started by its user
 
 
 async def live() -> None:

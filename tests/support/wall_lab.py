@@ -6,15 +6,13 @@ Request: `{"walls": [...], "code": "..."}`; the code sets `out`. Answer: `{"valu
 where status is the exit status of the process, minus the signal's number when it was killed. Started with the
 argument `ordinary` it first stops being root.
 
-A secret file of the lab's user and a writable file are open here as descriptors `SECRET` and `WRITABLE`, and
-`OUTSIDE` is one end of a socket pair, so that code can show what it would reach if a wall did not stand.
+`WRITABLE` is the descriptor of an open file, which is one that the walls close.
 """
 
 import importlib
 import json
 import os
 import resource
-import signal
 import socket
 import sys
 import tempfile
@@ -26,7 +24,7 @@ from loopwarden_engine.forked_worker import CHANNEL_FD
 LIMITS = WorkerLimits(memory_bytes=512 * 1024 * 1024, cpu_seconds=1)
 ORDINARY_USER = 65533
 # What the codes import: behind the walls nothing can be loaded any more.
-PRELOADED = ("ctypes", "encodings.idna", "fcntl", "gc", "mmap", "subprocess", "threading", "time", "traceback")
+PRELOADED = ("ctypes", "fcntl", "gc", "time", "traceback")
 
 
 def run_confined(channel_fd: int, walls: frozenset[str], code: str, names: dict[str, Any], parent_pid: int) -> None:
@@ -74,34 +72,13 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
         os.setresuid(ORDINARY_USER, ORDINARY_USER, ORDINARY_USER)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    os.environ["LAB_SECRET"] = "the secret"
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prepare(CHANNEL_FD)
-    outside, other_end = socket.socketpair()
-    listener = socket.create_server(("127.0.0.1", 0))
-    abstract = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    abstract.bind(f"\0loopwarden-lab-{os.getpid()}")
-    abstract.listen()
-    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/secret", "w+b") as secret:
-        secret.write(b"the secret")
-        secret.flush()
-        os.chmod(folder, 0o755)
-        os.chmod(f"{folder}/secret", 0o600)
-        writable = os.open(f"{folder}/writable", os.O_RDWR | os.O_CREAT, 0o666)
-        names = {
-            "SECRET": secret.fileno(),
-            "WRITABLE": writable,
-            "OUTSIDE": outside.fileno(),
-            "FOLDER": folder,
-            "PORT": listener.getsockname()[1],
-            "ABSTRACT": abstract.getsockname(),
-            "LAB": os.getpid(),
-        }
+    with tempfile.TemporaryFile() as writable:
+        names = {"WRITABLE": writable.fileno()}
         for line in sys.stdin:
             sys.stdout.write(json.dumps(answer_request(json.loads(line), names)) + "\n")
             sys.stdout.flush()
-    other_end.close()
 
 
 if __name__ == "__main__":

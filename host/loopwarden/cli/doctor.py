@@ -3,36 +3,49 @@
 import asyncio
 import os
 import platform
-import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from loopwarden.approvals import approval_of
+from loopwarden.cli.approving import approval_json
+from loopwarden.cli.deployment_host import approvals_of
 from loopwarden.cli.loop_commands import as_command, shared_options
+from loopwarden.cli.matrix import examine_walls
 from loopwarden.cli.output import Output
 from loopwarden.cli.provider_choice import refuse_unusable_provider
 from loopwarden.cli.provider_words import variables_of, what_is_asked
 from loopwarden.cli.store_health import StoreExamined, examine_store
 from loopwarden.display import shown_line
 from loopwarden.failures import EXIT_FAILED, StartRefused
-from loopwarden.loops import Catalogue, find_loops
+from loopwarden.lock_file import Approval
+from loopwarden.loops import Catalogue, FoundLoop, find_loops
 from loopwarden.provider_settings import CommandSettings
 from loopwarden.run_folder import RunFolderError, make_private_folder
 from loopwarden.settings import Settings, load_settings
 from loopwarden.walls import Wall, probe_walls
+from loopwarden_engine.confinement import ARCHITECTURES
 
-_MACHINES = ("x86_64", "aarch64")
+_MATRIX = (
+    Annotated[
+        bool, typer.Option("--matrix", help="Attack the operating-system wall, and show what each part of it stops.")
+    ],
+    False,
+)
 
 
 def doctor_command(config: Path | None) -> Callable[..., int]:
     """The command."""
 
     def run(**given: Any) -> int:
-        return examine(config, Output(json=given["json"]))
+        output = Output(json=given["json"])
+        return examine_walls(output) if given["matrix"] else examine(config, output)
 
-    return as_command(run, shared_options("json", "config"))
+    return as_command(run, {"matrix": _MATRIX, **shared_options("json", "config")})
 
 
 def examine(config: Path | None, output: Output) -> int:
@@ -45,14 +58,10 @@ def examine(config: Path | None, output: Output) -> int:
         problems.append(error.message)
         # What is shipped, to look at the rest of the machine with; none of it is called in force.
         settings, are_usable = Settings(), False
-    catalogue = _catalogue(settings, problems)
-    walls = _walls(settings, problems)
+    loops = _loops(settings, problems)
+    walls = _walls(problems)
     if not settings.allow_weak_confinement:
-        problems += [
-            f"the wall {wall.name} does not stand: {wall.detail}"
-            for wall in walls
-            if wall.mandatory and not wall.stands
-        ]
+        problems += _missing_walls(walls)
     try:
         make_private_folder(settings.state_folder)
     except RunFolderError as error:
@@ -61,10 +70,8 @@ def examine(config: Path | None, output: Output) -> int:
     store = None if in_force is None else examine_store(in_force)
     problems += [] if store is None else store.problems
     exit_code = EXIT_FAILED if problems else 0
-    output.show_object(
-        {**_as_object(in_force, catalogue, walls, problems, exit_code), "store": store and store.to_json()}
-    )
-    output.show(_as_text(in_force, catalogue, walls, problems, store))
+    output.show_object({**_as_object(in_force, loops, walls, problems, exit_code), "store": store and store.to_json()})
+    output.show(_as_text(in_force, loops, walls, problems, store))
     return exit_code
 
 
@@ -83,18 +90,66 @@ def _catalogue(settings: Settings, problems: list[str]) -> Catalogue:
     return catalogue
 
 
-def _walls(settings: Settings, problems: list[str]) -> list[Wall]:
-    is_weak = sys.platform != "linux" or platform.machine() not in _MACHINES
-    if is_weak and not settings.allow_weak_confinement:
-        problems.append(
-            f"{platform.system()} on {platform.machine()} has no walls for scripts; use Linux on x86_64 or aarch64, "
-            "or set allow_weak_confinement in loopwarden.toml"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """A loop that was found. `approval`: who approved it; `needs_approval`: without one it does not run here."""
+
+    found: FoundLoop
+    approval: Approval | None
+    needs_approval: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.found.name,
+            "summary": self.found.summary,
+            "origin": self.found.origin,
+            "digest": self.found.script.digest,
+            "needsApproval": self.needs_approval,
+            "approval": None if self.approval is None else approval_json(self.approval),
+        }
+
+    def text(self) -> str:
+        line = f"{self.found.name:<14} {self.found.summary}  ({self.found.origin})"
+        if self.approval is not None:
+            return f"{line}; approved by {self.approval.approved_by} on {self.approval.when}"
+        return (
+            f"{line}; NOT APPROVED, so it does not run here: see `loopwarden approve`" if self.needs_approval else line
         )
+
+
+def _loops(settings: Settings, problems: list[str]) -> list[_Loop]:
+    catalogue, approvals = _catalogue(settings, problems), approvals_of(settings)
+    entries: tuple[Approval, ...] = ()
+    try:
+        entries = () if approvals is None else approvals.entries()
+    except StartRefused as error:
+        problems.append(error.message)
+    return [
+        _Loop(found=found, approval=approval_of(entries, found.script), needs_approval=approvals is not None)
+        for found in catalogue.loops.values()
+    ]
+
+
+def _walls(problems: list[str]) -> list[Wall]:
     try:
         return asyncio.run(probe_walls())
     except StartRefused as error:
         problems.append(error.message)
         return []
+
+
+def _missing_walls(walls: list[Wall]) -> list[str]:
+    """The problems that walls are which do not stand, for settings that need them."""
+    missing = [wall for wall in walls if wall.mandatory and not wall.stands]
+    if not missing:
+        return []
+    processors = " or ".join(sorted(ARCHITECTURES))
+    advice = (
+        f"runs are refused without {'this wall' if len(missing) == 1 else 'these walls'}; use Linux 5.13 or newer with "
+        f"seccomp and Landlock on {processors}, or set allow_weak_confinement in loopwarden.toml if the scripts are "
+        "trusted"
+    )
+    return [*(f"the wall {wall.name} does not stand: {wall.detail}" for wall in missing), advice]
 
 
 def _platform() -> dict[str, str]:
@@ -108,7 +163,11 @@ def _platform() -> dict[str, str]:
 
 
 def _as_object(
-    settings: Settings | None, catalogue: Catalogue, walls: list[Wall], problems: list[str], exit_code: int
+    settings: Settings | None,
+    loops: list[_Loop],
+    walls: list[Wall],
+    problems: list[str],
+    exit_code: int,
 ) -> dict[str, Any]:
     return {
         "exit": exit_code,
@@ -119,10 +178,7 @@ def _as_object(
         ],
         "settings": None if settings is None else settings.to_json(),
         "settingsDigest": None if settings is None else settings.digest,
-        "loops": [
-            {"name": loop.name, "summary": loop.summary, "origin": loop.origin, "digest": loop.script.digest}
-            for loop in catalogue.loops.values()
-        ],
+        "loops": [loop.to_json() for loop in loops],
         "problems": problems,
     }
 
@@ -134,6 +190,10 @@ def _settings_lines(settings: Settings) -> list[str]:
         f"  digest                     {settings.digest}",
         f"  state folder               {shown['stateFolder']}",
     ]
+    if settings.require_approved:
+        lines.append(f"  require_approved           what {shown['lock']} names")
+    if settings.require_bound:
+        lines.append("  require_bound              what cannot start more agents than it may")
     for name, provider in settings.providers.items():
         default = " (default)" if name == settings.default_provider else ""
         kind = "" if isinstance(provider, CommandSettings) else f"{provider.type}: "
@@ -155,7 +215,7 @@ def _limit(value: float | None) -> str:
 
 def _as_text(
     settings: Settings | None,
-    catalogue: Catalogue,
+    loops: list[_Loop],
     walls: list[Wall],
     problems: list[str],
     store: StoreExamined | None,
@@ -167,7 +227,7 @@ def _as_text(
     lines += ["", *(["settings  cannot be used: see below"] if settings is None else _settings_lines(settings))]
     lines += [] if store is None else ["", "store", *(f"  {line}" for line in store.lines)]
     lines += ["", "loops"]
-    lines += [f"  {loop.name:<14} {loop.summary}  ({loop.origin})" for loop in catalogue.loops.values()] or ["  none"]
+    lines += [f"  {loop.text()}" for loop in loops] or ["  none"]
     lines += ["", *(f"problem: {problem}" for problem in problems)] if problems else ["", _conclusion(walls)]
     return "\n".join(shown_line(line) for line in lines)
 
@@ -175,6 +235,8 @@ def _as_text(
 def _conclusion(walls: list[Wall]) -> str:
     """The last line when there is no problem. Walls may be missing then: the settings allow it."""
     missing = [wall.name for wall in walls if wall.mandatory and not wall.stands]
-    if not missing:
+    if all(wall.stands for wall in walls):
         return "everything stands: runs can start here"
+    if not missing:
+        return "every wall stands that a run needs: runs can start here"
     return f"runs can start here, without these walls: {', '.join(missing)} (allow_weak_confinement is set)"
