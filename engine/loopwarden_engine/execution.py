@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from loopwarden_engine.analysis import analyse
 from loopwarden_engine.channel import Channel
 from loopwarden_engine.hooks import Hooks
 from loopwarden_engine.language import (
@@ -26,19 +27,22 @@ from loopwarden_engine.messages import (
 from loopwarden_engine.plain import JsonValue, PlainDataError, copy_plain
 from loopwarden_engine.scheduler import Scheduler
 
+_RESERVE_BYTES: Final = 2 * 1024 * 1024
 _OUT_OF_MEMORY: Final = "the script needed more memory than memoryBytes allows"
 
 
-def compile_source(source: str, max_frame_bytes: int) -> tuple[CompiledScript, Ready] | Rejected:
+def compile_source(start: Start) -> tuple[CompiledScript, Ready] | Rejected:
     """Compile the script under the language policy. A refusal holds as many violations as fit into a frame."""
+    max_frame_bytes = start.max_frame_bytes
     try:
-        compiled = compile_script(source)
+        compiled = compile_script(start.source)
     except ScriptRejected as rejection:
         rejected = Rejected(rejection.violations[:MAX_VIOLATIONS])
         while len(rejected.violations) > 1 and len(encode_from_worker(rejected)) > max_frame_bytes:
             rejected = Rejected(rejected.violations[: len(rejected.violations) // 2])
         return rejected
-    return compiled, Ready(compiled.summary[:MAX_NARRATION_CHARS])
+    findings = analyse(start.source) if start.vet else None
+    return compiled, Ready(compiled.summary[:MAX_NARRATION_CHARS], findings)
 
 
 def execute(compiled: CompiledScript, start: Start, channel: Channel) -> None:
@@ -51,10 +55,14 @@ def execute(compiled: CompiledScript, start: Start, channel: Channel) -> None:
         channel.put_encoded(_ending(compiled, namespace, start, hooks))
 
     no_memory_left = encode_from_worker(Failed("MEMORY_LIMIT", _OUT_OF_MEMORY, ()))
+    # Not a bytearray, which would touch each of its pages: that took a fifth of the start of a run.
+    reserve = bytes(_RESERVE_BYTES)
     try:
         scheduler.run(root)
     except MemoryError:
-        # Outside of the script's own frames: in a branch's end, or while its ending was put into words.
+        # Outside of the script's own frames: in a branch's end, or while its ending was put into words. What the script
+        # took is still held by the frames of the exception, so room for the message is set free here.
+        del reserve
         channel.put_encoded(no_memory_left)
     channel.flush()
 

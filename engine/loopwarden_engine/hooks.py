@@ -26,7 +26,14 @@ from loopwarden_engine.messages import (
     Start,
     encode_from_worker,
 )
-from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError, copy_object, copy_plain
+from loopwarden_engine.plain import (
+    MAX_OPTION_VALUES,
+    JsonObject,
+    JsonValue,
+    PlainDataError,
+    copy_object,
+    copy_plain,
+)
 from loopwarden_engine.scheduler import MAX_NESTING, Branch, Scheduler
 
 
@@ -83,7 +90,8 @@ class Hooks:
         given: JsonObject = {}
         try:
             if options:
-                given = copy_object({name: value for name, value in options.items() if value is not None}, "options")
+                given = {name: value for name, value in options.items() if value is not None}  # type: ignore[misc]
+                given = copy_object(given, "options", max_values=MAX_OPTION_VALUES)
             copy_plain(prompt, "prompt", max_chars=self._max_frame_bytes)
         except PlainDataError as error:
             self._fatal("INVALID_ARGUMENT", f"agent(): {error}")
@@ -151,7 +159,8 @@ class Hooks:
             def run() -> None:
                 try:
                     results[index] = work()
-                except Exception as error:  # noqa: BLE001 -- whatever an item raises makes the item None
+                except (Exception, GeneratorExit) as error:  # noqa: BLE001 -- whatever an item raises makes it None
+                    # GeneratorExit comes out of a generator that ignored its closing and is resumed to its end.
                     self._item_failed(key, index, error, call_line)
 
             return run
@@ -159,7 +168,7 @@ class Hooks:
         self._scheduler.fork(branch, key, [body(index, work) for index, work in enumerate(works)])
         return results
 
-    def _item_failed(self, key: str, index: int, error: Exception, call_line: int) -> None:
+    def _item_failed(self, key: str, index: int, error: BaseException, call_line: int) -> None:
         name, message, line, _ = describe_exception(error)
         text = f"{name}: {message}" if message else name
         if len(text) > MAX_NARRATION_CHARS:

@@ -10,6 +10,8 @@ from typing import Final, Literal, TypeAlias, assert_never
 
 from loopwarden_engine.plain import (
     MAX_DEPTH,
+    MAX_OPTION_VALUES,
+    MAX_VALUES,
     JsonObject,
     JsonValue,
     PlainDataError,
@@ -28,9 +30,13 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The script compiled. `summary` is the first line of its docstring."""
+    """The script compiled. `summary` is the first line of its docstring.
+
+    `findings`: what it does with its hooks (`analysis.analyse`), when the start asked for that and only then.
+    """
 
     summary: str
+    findings: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,8 @@ class Start:
     max_items_per_call: int
     max_narration: int
     max_frame_bytes: int
+    vet: bool = False
+    """Look at the script as a person who vets it would, and tell what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,10 @@ MAX_LINES: Final = 64
 
 _MAX_MESSAGE_DEPTH: Final = MAX_DEPTH + 1
 """A message is an object around values that may be `MAX_DEPTH` deep themselves."""
+_FIELDS: Final = 8
+"""No message has more fields than that beside the value that it carries."""
+_LARGE_STARTS: Final = (b'{"type":"result",', b'{"type":"ready",')
+"""How the messages begin that may carry as many values as there may be; in this one spelling."""
 _IDLE_START: Final = b'{"type":"idle","consumed":'
 _IDLE_DIGITS: Final = 12
 
@@ -179,8 +191,9 @@ def encode_from_worker(message: FromWorker) -> bytes:  # noqa: PLR0911 -- one ar
             return _encode({"type": "log", "message": text})
         case ItemFailed(key=key, index=index, line=line, message=text):
             return _encode({"type": "itemFailed", "key": key, "index": index, "line": line, "message": text})
-        case Ready(summary=summary):
-            return _encode({"type": "ready", "summary": summary})
+        case Ready(summary=summary, findings=findings):
+            found = {} if findings is None else {"findings": findings}
+            return _encode({"type": "ready", "summary": summary, **found})
         case Rejected(violations=violations):
             rows = [
                 {"line": v.line, "column": v.column, "rule": v.rule, "message": v.message, "hint": v.hint}
@@ -213,6 +226,7 @@ def encode_from_host(message: FromHost) -> bytes:
                     "maxItemsPerCall": message.max_items_per_call,
                     "maxNarration": message.max_narration,
                     "maxFrameBytes": message.max_frame_bytes,
+                    "vet": message.vet,
                 }
             )
         case _:
@@ -230,17 +244,20 @@ def decode_from_worker(data: bytes) -> FromWorker:
         digits = data[len(_IDLE_START) : -1]
         if digits.isdigit() and len(digits) <= _IDLE_DIGITS:
             return Idle(int(digits))
-    body = _decode(data)
+    max_values = MAX_VALUES if data.startswith(_LARGE_STARTS) else MAX_OPTION_VALUES
+    body = _decode(data, max_values + _FIELDS)
     kind = body.pop("type", None)
-    decoder = _WORKER_DECODERS.get(kind) if isinstance(kind, str) else None
+    if not isinstance(kind, str):
+        raise MessageError("the message type is missing, or no text")
+    decoder = _WORKER_DECODERS.get(kind)
     if decoder is None:
-        raise MessageError(f"unknown message type {str(kind)[:40]!r}")
+        raise MessageError(f"unknown message type {kind[:40]!r}")
     return decoder(body)
 
 
 def decode_from_host(data: bytes) -> FromHost:
     """Decode one frame of the host. The worker trusts the host; the checks find our own mistakes."""
-    body = _decode(data)
+    body = _decode(data, None)
     kind = body.pop("type", None)
     if kind == "reply":
         _exact(body, _REPLY_KEYS)
@@ -249,23 +266,26 @@ def decode_from_host(data: bytes) -> FromHost:
         _exact(body, set())
         return Go()
     if kind == "start":
-        _exact(body, {"source", "args", "maxItemsPerCall", "maxNarration", "maxFrameBytes"})
-        args = body["args"]
+        _exact(body, {"source", "args", "maxItemsPerCall", "maxNarration", "maxFrameBytes", "vet"})
+        args, vet = body["args"], body["vet"]
         if not isinstance(args, dict):
             raise MessageError("args is not an object")
+        if not isinstance(vet, bool):
+            raise MessageError("vet is neither true nor false")
         return Start(
             source=_text(body, "source", None),
             args=args,
             max_items_per_call=_count(body, "maxItemsPerCall"),
             max_narration=_count(body, "maxNarration"),
             max_frame_bytes=_count(body, "maxFrameBytes"),
+            vet=vet,
         )
     raise MessageError(f"unknown message type {str(kind)[:40]!r}")
 
 
-def _decode(data: bytes) -> JsonObject:
+def _decode(data: bytes, max_values: int | None) -> JsonObject:
     try:
-        return decode_object(data, max_depth=_MAX_MESSAGE_DEPTH)
+        return decode_object(data, max_depth=_MAX_MESSAGE_DEPTH, max_values=max_values)
     except PlainDataError as error:
         raise MessageError(str(error)) from None
 
@@ -336,8 +356,14 @@ def _idle(body: JsonObject) -> Idle:
 
 
 def _ready(body: JsonObject) -> Ready:
+    findings: JsonObject | None = None
+    if "findings" in body:
+        given = body.pop("findings")
+        if not isinstance(given, dict):
+            raise MessageError("findings is not an object")
+        findings = given
     _exact(body, {"summary"})
-    return Ready(_text(body, "summary", MAX_NARRATION_CHARS))
+    return Ready(_text(body, "summary", MAX_NARRATION_CHARS), findings)
 
 
 def _rejected(body: JsonObject) -> Rejected:

@@ -5,11 +5,17 @@ lone surrogates, lists (tuples are taken as lists) and dicts with string keys, n
 is refused together with the path at which it stands. Both sides of the wire use this file, so that one rule holds.
 """
 
+import gc
 import hashlib
 import json
 import math
-import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias
+
+from loopwarden_engine.json_marks import count_marks
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, "JsonValue"]
@@ -18,6 +24,17 @@ MAX_DEPTH: Final = 64
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 DEFAULT_MAX_CHARS: Final = 1 << 20
 """No value whose compact JSON is longer than this (code points) fits into a frame, so a copy stops there."""
+MAX_VALUES: Final = 32_768
+"""Items and members in one value, at all levels together, and one more for each empty list or object: 4,096 items
+with eight members each, say.
+
+What a value costs the host is a matter of their number, not of its length: a text of a megabyte is decoded in a few
+milliseconds, a megabyte of empty lists would hold up every other run for a third of a second.
+"""
+MAX_OPTION_VALUES: Final = 8192
+"""As `MAX_VALUES`, in the options of one call: a schema is looked at much more closely than a result."""
+MAX_REPLY_VALUES: Final = 16_384
+"""As `MAX_VALUES`, in the structured value of one agent: it is copied, checked against its schema and encoded again."""
 _MAX_PATH_CHARS: Final = 300
 
 
@@ -31,7 +48,7 @@ class PlainDataError(ValueError):
 
 
 class ValueTooLargeError(PlainDataError):
-    """The value is plain so far, but longer than the cap."""
+    """The value is plain so far, but longer than the cap, or it holds too many items and members."""
 
 
 class _Unplain(Exception):
@@ -51,50 +68,48 @@ class _Unplain(Exception):
 
 
 class _Copy:
-    """One copy in progress. `room` counts down the characters that the compact JSON may still take.
+    """One copy in progress. It counts down the characters that the compact JSON may still take, and the values.
 
     Paths are made only when something is refused: made on the way down, one long key above many items would hold up
     the host for seconds.
     """
 
-    __slots__ = ("max_chars", "room")
+    __slots__ = ("max_chars", "max_values", "room", "values_left")
 
-    def __init__(self, max_chars: int) -> None:
+    def __init__(self, max_chars: int, max_values: int) -> None:
         self.max_chars = max_chars
+        self.max_values = max_values
         self.room = max_chars
-
-    def take(self, chars: int) -> None:
-        self.room -= chars
-        if self.room < 0:
-            raise _Unplain(f"the value is larger than {self.max_chars} characters of JSON", is_too_large=True)
+        self.values_left = max_values
 
     def copy(self, value: object, depth: int) -> JsonValue:
         kind = type(value)
-        if value is None or kind is bool:
-            self.take(4)
-            return value  # type: ignore[return-value]
         if kind is str:
-            self.take(len(value) + 2)  # type: ignore[arg-type]
-            return _check_text(value)  # type: ignore[arg-type]
-        if kind is int:
-            self.take(1)
+            self.room -= len(value) + 2  # type: ignore[arg-type]
+            if not value.isascii():  # type: ignore[attr-defined]
+                _check_text(value)  # type: ignore[arg-type]
+        elif kind is list or kind is tuple:
+            return self._copy_items(value, depth + 1)  # type: ignore[arg-type]
+        elif kind is dict:
+            return self._copy_members(value, depth + 1)  # type: ignore[arg-type]
+        elif kind is int:
+            self.room -= 1
             if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:  # type: ignore[operator]
                 raise _Unplain("the integer is outside of +-(2**53 - 1); pass it as a string")
-            return value  # type: ignore[return-value]
-        if kind is float:
-            self.take(1)
+        elif kind is float:
+            self.room -= 1
             if not math.isfinite(value):  # type: ignore[arg-type]
                 raise _Unplain(f"{value} is not JSON data")
-            return value  # type: ignore[return-value]
-        if kind is list or kind is tuple:
-            return self._copy_items(value, depth + 1)  # type: ignore[arg-type]
-        if kind is dict:
-            return self._copy_members(value, depth + 1)  # type: ignore[arg-type]
-        raise _Unplain(f"{kind.__name__} is not JSON data")
+        elif value is None or kind is bool:
+            self.room -= 4
+        else:
+            raise _Unplain(f"{kind.__name__} is not JSON data")
+        if self.room < 0:
+            raise self._too_long()
+        return value  # type: ignore[return-value]
 
     def _copy_items(self, items: "list[object] | tuple[object, ...]", depth: int) -> JsonValue:
-        _check_depth(depth)
-        self.take(len(items) + 2)
+        self._enter(depth, len(items), len(items) + 2)
         copied: list[JsonValue] = []
         try:
             for item in items:
@@ -105,14 +120,16 @@ class _Copy:
         return copied
 
     def _copy_members(self, members: "dict[object, object]", depth: int) -> JsonValue:
-        _check_depth(depth)
-        self.take(2 * len(members) + 2)
+        self._enter(depth, len(members), 2 * len(members) + 2)
         copied: dict[str, JsonValue] = {}
         for key, item in members.items():
             if type(key) is not str:
                 raise _Unplain(f"a key of type {type(key).__name__} is not a string")
-            self.take(len(key) + 2)
-            _check_text(key)
+            self.room -= len(key) + 2
+            if self.room < 0:
+                raise self._too_long()
+            if not key.isascii():
+                _check_text(key)
             try:
                 copied[key] = self.copy(item, depth)
             except _Unplain as stopped:
@@ -121,39 +138,51 @@ class _Copy:
                 raise
         return copied
 
+    def _enter(self, depth: int, values: int, chars: int) -> None:
+        if depth > MAX_DEPTH:
+            raise _Unplain(f"nested more than {MAX_DEPTH} deep")
+        self.room -= chars
+        if self.room < 0:
+            raise self._too_long()
+        self.values_left -= values or 1
+        if self.values_left < 0:
+            raise _Unplain(f"the value holds more than {self.max_values:,} items and members", is_too_large=True)
 
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise _Unplain(f"nested more than {MAX_DEPTH} deep")
+    def _too_long(self) -> _Unplain:
+        return _Unplain(f"the value is larger than {self.max_chars} characters of JSON", is_too_large=True)
 
 
 def _check_text(text: str) -> str:
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise _Unplain("the text holds a lone surrogate, which is not Unicode text") from None
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise _Unplain("the text holds a lone surrogate, which is not Unicode text") from None
     return text
 
 
-def copy_plain(value: object, name: str = "value", *, max_chars: int = DEFAULT_MAX_CHARS) -> JsonValue:
+def copy_plain(
+    value: object, name: str = "value", *, max_chars: int = DEFAULT_MAX_CHARS, max_values: int = MAX_VALUES
+) -> JsonValue:
     """Return a copy of `value` that shares nothing with it.
 
-    `name` is the root of the path in errors. Raises `PlainDataError` (`ValueTooLargeError` above `max_chars`).
+    `name` is the root of the path in errors. Raises `PlainDataError`, `ValueTooLargeError` above `max_chars` characters
+    of compact JSON and above `max_values` items and members.
     """
     try:
         if type(value) is str and len(value) + 2 <= max_chars:
-            return _check_text(value)
-        return _Copy(max_chars).copy(value, 0)
+            return value if value.isascii() else _check_text(value)
+        return _Copy(max_chars, max_values).copy(value, 0)
     except _Unplain as stopped:
         raise stopped.placed(name) from None
 
 
-def copy_object(value: object, name: str = "value", *, max_chars: int = DEFAULT_MAX_CHARS) -> JsonObject:
+def copy_object(
+    value: object, name: str = "value", *, max_chars: int = DEFAULT_MAX_CHARS, max_values: int = MAX_VALUES
+) -> JsonObject:
     """As `copy_plain`, for a value that has to be an object."""
     if type(value) is not dict:
         raise PlainDataError(name, f"{type(value).__name__} is not a JSON object")
-    copied = copy_plain(value, name, max_chars=max_chars)
+    copied = copy_plain(value, name, max_chars=max_chars, max_values=max_values)
     assert isinstance(copied, dict)
     return copied
 
@@ -208,44 +237,94 @@ def _constant(text: str) -> NoReturn:
     raise PlainDataError("JSON", f"{text} is not JSON")
 
 
+# A call for each object and number is cheap where there are few. Where there are many they are looked at all together.
 _decoder = json.JSONDecoder(
     object_pairs_hook=_members, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
 )
-# A call for each number of a megabyte holds up the host for 0.2 s. Without many digits or an exponent none can be bad;
-# but looking for them takes longer than the calls do where numbers are few.
-_decoder_of_small_numbers = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, strict=True)
-_LARGE_NUMBER: Final = re.compile(r"[0-9]{16}|[0-9][eE]")
-_FEW_COMMAS: Final = 10_000
+_decoder_of_many = json.JSONDecoder(parse_constant=_constant, strict=True)
+_decoder_of_many_with_long_numbers = json.JSONDecoder(parse_int=_integer, parse_constant=_constant, strict=True)
+_FEW_MARKS: Final = 1000
+_LARGEST: Final = sys.float_info.max
+_DIGITS_AS_ZERO: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
 
-def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
+def decode_json(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_values: int | None = None) -> JsonValue:
     """Decode one JSON text into plain data, strictly.
 
     Refuses what `json.loads` lets through: duplicate keys, non-finite and unsafe numbers, lone surrogates, nesting
-    beyond `max_depth`, a byte order mark. Raises `PlainDataError`, never anything else.
+    beyond `max_depth`, a byte order mark; and more than `max_values` items and members, before any of them is made.
+    Raises `PlainDataError`, never anything else.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
-        is_strict = text.count(",") <= _FEW_COMMAS or _LARGE_NUMBER.search(text) is not None
-        decoder = _decoder if is_strict else _decoder_of_small_numbers
-        value = _decode_with(decoder, text)
+        brackets = text.count("[") + text.count("{")
+        if text.count(",") + brackets > _FEW_MARKS:
+            return _decode_many(text, max_depth, max_values)
+        value = _decode_with(_decoder, text)
+        # Only brackets nest, and only an escape brings in a lone surrogate through UTF-8: most texts skip the checks.
+        if brackets > max_depth:
+            _walk(value, max_depth)
+        if "\\u" in text or not isinstance(data, bytes):
+            _compact.encode(value).encode("utf-8")
     except PlainDataError:
         raise
     except UnicodeDecodeError as error:
         raise PlainDataError("JSON", f"not UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise _lone_surrogate() from None
     except RecursionError:
-        raise PlainDataError("JSON", f"nested more than {max_depth} deep") from None
+        raise _too_deep(max_depth) from None
     except ValueError as error:
         raise PlainDataError("JSON", str(error)) from None
-    # Only an escape brings in a lone surrogate through UTF-8, and only brackets nest: most texts skip the checks.
-    if text.count("[") + text.count("{") > max_depth and _is_too_deep(value, max_depth):
-        raise PlainDataError("JSON", f"nested more than {max_depth} deep")
-    if "\\u" in text or not isinstance(data, bytes):
-        try:
-            _compact.encode(value).encode("utf-8")
-        except UnicodeEncodeError:
-            raise PlainDataError("JSON", "a text holds a lone surrogate, which is not Unicode text") from None
     return value
+
+
+def _decode_many(text: str, max_depth: int, max_values: int | None) -> JsonValue:
+    """Decode a text that may hold very many values, with a few looks at all of it instead of one at each of them."""
+    data = text.encode("utf-8")
+    if b"\\" in data:
+        # In pairs, from the left: a backslash that then still stands begins an escape.
+        data = data.replace(b"\\\\", b"__")
+    marks = count_marks(data, max_values)
+    if marks is None:
+        raise ValueTooLargeError("JSON", f"it holds more than {max_values:,} items and members")
+    zeros = data.translate(_DIGITS_AS_ZERO)
+    # Without many digits or an exponent no number is too large, and only an escape brings in half a character.
+    is_long = b"0" * 16 in zeros
+    with _no_collecting():
+        value = _decode_with(_decoder_of_many_with_long_numbers if is_long else _decoder_of_many, text)
+        members = _walk(
+            value,
+            max_depth,
+            check_floats=is_long or b"0e" in zeros,
+            check_texts=b"\\ud" in data or b"\\uD" in data,
+        )
+    if members != marks.members:
+        raise PlainDataError("JSON", "a key stands twice in one object")
+    return value
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Collect no garbage meanwhile: JSON has no cycles.
+
+    Each thousand new lists would count toward a look at all that the embedding program holds, however much that is.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _too_deep(max_depth: int) -> PlainDataError:
+    return PlainDataError("JSON", f"nested more than {max_depth} deep")
+
+
+def _lone_surrogate() -> PlainDataError:
+    return PlainDataError("JSON", "a text holds a lone surrogate, which is not Unicode text")
 
 
 def _decode_with(decoder: Any, text: str) -> JsonValue:
@@ -258,24 +337,33 @@ def _decode_with(decoder: Any, text: str) -> JsonValue:
     return whole
 
 
-def _is_too_deep(value: JsonValue, max_depth: int) -> bool:
-    # Level by level and containers only: a walk with a path would hold up the host for 0.2 s on a hostile megabyte.
-    level: list[list[JsonValue] | JsonObject] = [value] if isinstance(value, list | dict) else []
-    for _ in range(max_depth):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer if type(outer) is list else outer.values())  # type: ignore[union-attr]
-            if type(inner) is list or type(inner) is dict
-        ]
-        if not level:
-            return False
-    return True
+def _walk(value: JsonValue, max_depth: int, *, check_floats: bool = False, check_texts: bool = False) -> int:
+    """Walk a decoded value; how many members all its objects have together.
+
+    Raises `PlainDataError` for what is nested too deep and for an infinite number, `UnicodeEncodeError` for half a
+    character.
+    """
+    # Level by level, and flattened in C: a walk with a path would hold up the host for 0.2 s on a hostile megabyte.
+    members = 0
+    level: list[Any] = [value]
+    for _ in range(max_depth + 1):
+        objects = [item for item in level if type(item) is dict]
+        lists = [item for item in level if type(item) is list]
+        if check_texts:
+            "".join([item for item in level if type(item) is str]).encode()
+            "".join(chain.from_iterable(objects)).encode()
+        if check_floats and [item for item in level if type(item) is float and not -_LARGEST <= item <= _LARGEST]:
+            raise PlainDataError("JSON", "a number is too large")
+        if not lists and not objects:
+            return members
+        members += sum(map(len, objects))
+        level = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, objects))]
+    raise _too_deep(max_depth)
 
 
-def decode_object(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> JsonObject:
+def decode_object(data: bytes | str, *, max_depth: int = MAX_DEPTH, max_values: int | None = None) -> JsonObject:
     """As `decode_json`, for a text that has to hold an object."""
-    value = decode_json(data, max_depth=max_depth)
+    value = decode_json(data, max_depth=max_depth, max_values=max_values)
     if not isinstance(value, dict):
         raise PlainDataError("JSON", "the text is not a JSON object")
     return value

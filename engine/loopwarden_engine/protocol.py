@@ -77,6 +77,7 @@ class HostProtocol:
     __slots__ = (
         "_calls",
         "_consumed",
+        "_is_vetting",
         "_is_waiting",
         "_keys",
         "_max_narration",
@@ -98,6 +99,7 @@ class HostProtocol:
         self._replies_sent = 0
         self._consumed = 0
         self._is_waiting = False
+        self._is_vetting = False
 
     @property
     def all_replies_consumed(self) -> bool:
@@ -108,6 +110,7 @@ class HostProtocol:
         """Bytes that hand the worker its script. Once, first."""
         self._expect(State.NEW)
         self.state = State.COMPILING
+        self._is_vetting = start.vet
         return frame(encode_from_host(start))
 
     def send_go(self) -> bytes:
@@ -126,6 +129,12 @@ class HostProtocol:
         self._replies_sent += 1
         self._is_waiting = False
         return data
+
+    def forget(self) -> None:
+        """Nothing more is read: keep no part of what came, which may be a mebibyte, for as long as the run is known."""
+        self.state = State.ENDED
+        self._reader = FrameReader(0)
+        self._keys.clear()
 
     def receive(self, data: bytes) -> None:
         """Add bytes from the worker, split in any way."""
@@ -167,6 +176,9 @@ class HostProtocol:
                 self._calls = number
                 self._keys.add(key)
                 self._open.add(number)
+            case Ready(findings=findings):
+                if (findings is not None) is not self._is_vetting:
+                    raise ProtocolBreach("findings came unasked, or did not come")
             case Idle(consumed=consumed):
                 if not self._consumed <= consumed <= self._replies_sent:
                     raise ProtocolBreach(f"{consumed} replies are said to be consumed; {self._replies_sent} were sent")

@@ -7,6 +7,7 @@ taken, so that what a script does depends on the order of replies alone. One cou
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from greenlet import getcurrent, greenlet
@@ -16,6 +17,20 @@ from loopwarden_engine.messages import Idle, Reply
 from loopwarden_engine.plain import JsonValue
 
 MAX_NESTING: Final = 64
+
+
+def preload() -> None:
+    """Let an exception leave a greenlet. Once, before workers are forked.
+
+    C++ asks for memory when it throws for the first time in a thread. A worker whose memory has run out would die of
+    that, without a word, in the very moment in which its MemoryError is on its way.
+    """
+
+    def fail() -> None:
+        raise RuntimeError
+
+    with suppress(RuntimeError):
+        greenlet(fail).switch()
 
 
 class Branch(greenlet):

@@ -4,9 +4,11 @@ from loopwarden_engine.channel import Channel, leave
 from loopwarden_engine.execution import compile_source, execute
 from loopwarden_engine.language import preload
 from loopwarden_engine.messages import Go, Rejected, Start
+from loopwarden_engine.scheduler import preload as preload_scheduler
 
 # The launcher imports this module once, before its first fork; a confined worker opens no file.
 preload()
+preload_scheduler()
 
 
 class Worker:
@@ -22,7 +24,7 @@ class Worker:
         channel = self._channel
         start = channel.take()
         assert isinstance(start, Start)
-        compiled = compile_source(start.source, start.max_frame_bytes)
+        compiled = compile_source(start)
         if isinstance(compiled, Rejected):
             channel.put(compiled)
             channel.wait_for_end()

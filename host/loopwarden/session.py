@@ -5,6 +5,7 @@ A session only reports. What an ending means for the run is decided in run.py, w
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +25,8 @@ _SIGNAL_WORDS: Final[dict[int, str]] = {
     signal.SIGSEGV: "the interpreter crashed",
     signal.SIGABRT: "the interpreter gave up",
 }
+_SLICE_SECONDS: Final = 0.004
+"""How long one turn of the event loop goes on with what one worker said: a flood must not hold up the other runs."""
 
 
 class Session:
@@ -54,6 +57,7 @@ class Session:
             seconds_per_run=limits.cpu_seconds_per_run,
             on_exceeded=self._cpu_exceeded,
         )
+        self._loop = asyncio.get_running_loop()
         self._over = False
 
     @property
@@ -66,14 +70,15 @@ class Session:
         """True while the worker has nothing to do: it consumed all that was sent to it."""
         return self._watchdog.is_between_turns
 
-    def start(self, source: str, args: JsonObject) -> None:
-        """Hand the worker its script and arguments."""
+    def start(self, source: str, args: JsonObject, *, vet: bool = False) -> None:
+        """Hand the worker its script and arguments. `vet`: its answer says what the script does with its hooks."""
         start = Start(
             source=source,
             args=args,
             max_items_per_call=self._limits.max_items_per_call,
             max_narration=self._limits.max_narration,
             max_frame_bytes=self._limits.max_frame_bytes,
+            vet=vet,
         )
         self._channel.write(self._protocol.send_start(start))
         self._watchdog.begin_turn()
@@ -102,6 +107,7 @@ class Session:
         self._over = True
         self._watchdog.stop()
         self._channel.close()
+        self._protocol.forget()
         self.worker.kill()
         self.worker.exited.add_done_callback(lambda _: self.worker.release())
 
@@ -113,6 +119,10 @@ class Session:
 
     def _received(self, data: bytes) -> None:
         self._protocol.receive(data)
+        self._hear()
+
+    def _hear(self) -> None:
+        began = time.monotonic()
         try:
             while not self._over and (message := self._protocol.next_message()) is not None:
                 if isinstance(message, Idle):
@@ -122,6 +132,13 @@ class Session:
                             self._on_idle()
                 else:
                     self._on_message(message)
+                if time.monotonic() - began > _SLICE_SECONDS:
+                    # Nothing is read until that is done, so what waits here stays small. Not in the very next turn:
+                    # what is called soon goes before what other sockets and timers have become ready for.
+                    self._channel.pause()
+                    self._loop.call_soon(self._loop.call_soon, self._hear)
+                    return
+            self._channel.resume()
         except ProtocolBreach as breach:
             self._break(
                 Code.PROTOCOL,

@@ -1,6 +1,7 @@
 """Promise 4: the protocol machine passes a legal conversation in any order; everything else is a breach."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from loopwarden_engine.violation import Violation
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 MESSAGES: st.SearchStrategy[FromWorker] = st.one_of(
-    st.builds(Ready, TEXT),
+    st.builds(Ready, TEXT, st.sampled_from([None, {}, {"hooks": {}}])),
     st.just(Rejected((Violation(line=1, column=0, rule="r", message="m", hint="h"),))),
     st.builds(Call, st.integers(0, 6), TEXT, st.integers(0, 9), TEXT, st.just({})),
     st.builds(Phase, TEXT),
@@ -44,7 +45,8 @@ START = Start(source="", args={}, max_items_per_call=1, max_narration=3, max_fra
 class Model:
     """What the protocol allows, written a second time and more plainly."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, vets: bool) -> None:
+        self.vets = vets
         self.stage = "compiling"
         self.calls = 0
         self.keys: set[str] = set()
@@ -57,7 +59,9 @@ class Model:
         """True when the message may come now; takes it in."""
         if self.stage == "compiling":
             self.stage = "compiled" if isinstance(message, Ready) else "ended"
-            return isinstance(message, Ready | Rejected)
+            if isinstance(message, Ready):
+                return (message.findings is not None) is self.vets
+            return isinstance(message, Rejected)
         if self.stage != "running" or isinstance(message, Ready | Rejected):
             return False
         if self.waits:
@@ -79,11 +83,13 @@ class Model:
         return True
 
 
-@given(messages=st.lists(MESSAGES, max_size=12), answers=st.lists(st.booleans(), max_size=12))
-def test_the_machine_allows_exactly_what_the_rules_allow(messages: list[FromWorker], answers: list[bool]) -> None:
+@given(messages=st.lists(MESSAGES, max_size=12), answers=st.lists(st.booleans(), max_size=12), vets=st.booleans())
+def test_the_machine_allows_exactly_what_the_rules_allow(
+    messages: list[FromWorker], answers: list[bool], *, vets: bool
+) -> None:
     """Machine and model agree on every prefix; after a breach nothing is read any more."""
-    machine, model = HostProtocol(max_frame_bytes=100_000, max_narration=START.max_narration), Model()
-    machine.send_start(START)
+    machine, model = HostProtocol(max_frame_bytes=100_000, max_narration=START.max_narration), Model(vets=vets)
+    machine.send_start(replace(START, vet=vets))
     answer: Iterator[bool] = iter(answers)
     for message in messages:
         if model.stage == "ended":

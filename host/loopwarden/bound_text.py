@@ -1,0 +1,219 @@
+"""A bound in words that a person can check: constants folded, like terms added, factors in order.
+
+Counts and integer arithmetic are kept as sums of terms: {factors: coefficient}, where factors are texts and the empty
+tuple is the constant. Text is capped, because a table of nodes can describe one that doubles with every row.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+_Terms: TypeAlias = dict[tuple[str, ...], int]
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_MAX_TERMS: Final = 24
+_MAX_WORDS_CHARS: Final = 400
+_MAX_BITS: Final = 8_192
+_LEFT_OUT: Final = "…"
+
+
+def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
+    """The text of the last of the (checked) nodes."""
+    terms: list[_Terms] = []
+    for operation, *operands in nodes:
+        result = _node(operation, operands, terms)
+        if len(result) > _MAX_TERMS or any(number.bit_length() > _MAX_BITS for number in result.values()):
+            result = {(_LEFT_OUT,): 1}
+        terms.append(result)
+    return _words(terms[-1])
+
+
+def _node(operation: str, operands: list[Any], terms: list[_Terms]) -> _Terms:  # noqa: PLR0911 -- one for each kind
+    if operation in ("count", "integer"):
+        return _constant(int(operands[0]))
+    if operation == "literal":
+        value = operands[0]
+        return _constant(value) if type(value) is int else {(_shown(value),): 1}
+    if operation == "args":
+        return {("args",): 1}
+    if operation == "item":
+        return {(_clipped(_subject(terms[operands[0]]) + _key(operands[1])),): 1}
+    if operation == "get":
+        subject, default = _subject(terms[operands[0]]), _words(terms[operands[2]])
+        default = "" if default == "None" else f", {default}"
+        return {(_clipped(f"{subject}.get({_shown(operands[1])}{default})"),): 1}
+    given = [terms[place] for place in operands]
+    if operation in _ARITHMETIC:
+        return _ARITHMETIC[operation](given)
+    return {(_clipped(_ATOMS[operation]([_words(each) for each in given])),): 1}
+
+
+# ---- arithmetic
+
+
+def _constant(number: int) -> _Terms:
+    return {(): number} if number else {}
+
+
+def _sum(given: list[_Terms]) -> _Terms:
+    total: _Terms = {}
+    for each in given:
+        for factors, number in each.items():
+            total[factors] = total.get(factors, 0) + number
+    return {factors: number for factors, number in total.items() if number}
+
+
+def _scaled(terms: _Terms, number: int) -> _Terms:
+    return {factors: number * coefficient for factors, coefficient in terms.items()}
+
+
+def _product(given: list[_Terms]) -> _Terms:
+    if sum(not set(each) <= {()} for each in given) > _MAX_TERMS:
+        return {(_LEFT_OUT,): 1}
+    total: _Terms = {(): 1}
+    for each in sorted(given, key=len):
+        if len(total) * len(each) > _MAX_TERMS:
+            total, each = {(f"({_words(total)})",): 1}, {(f"({_words(each)})",): 1}  # noqa: PLW2901 -- as one factor
+        product: _Terms = {}
+        for left, number in total.items():
+            for right, coefficient in each.items():
+                factors = tuple(sorted((*left, *right)))
+                if len(factors) > _MAX_TERMS or number.bit_length() > _MAX_BITS:
+                    return {(_LEFT_OUT,): 1}
+                product[factors] = product.get(factors, 0) + number * coefficient
+        total = product
+    return total
+
+
+def _range(given: list[_Terms]) -> _Terms:
+    start, stop, step = given
+    if set(step) != {()}:
+        return {(_clipped(f"len(range({', '.join(map(_words, given))}))"),): 1}
+    by = step[()]
+    span = _sum([stop, _scaled(start, -1)] if by > 0 else [start, _scaled(stop, -1)])
+    by = abs(by)
+    if set(span) <= {()}:
+        return _constant(max(0, -(-span.get((), 0) // by)))
+    if by > 1:
+        return {(f"ceil({_in_brackets(span)} / {by})",): 1}
+    if any(number < 0 for number in span.values()):
+        return {(_clipped(f"max(0, {_words(span)})"),): 1}
+    return span
+
+
+def _extreme(name: str, choose: Callable[[Any], int], *, drops_zero: bool) -> Callable[[list[_Terms]], _Terms]:
+    def of(given: list[_Terms]) -> _Terms:
+        distinct = list({frozenset(each.items()): each for each in given}.values())
+        constants = [each.get((), 0) for each in distinct if set(each) <= {()}]
+        others = [each for each in distinct if not set(each) <= {()}]
+        if constants:
+            constant = choose(constants)
+            if not others or (not drops_zero and name == "min" and constant == 0):
+                return _constant(constant)
+            if constant or not drops_zero:
+                others.append(_constant(constant))
+        if len(others) == 1:
+            return others[0]
+        return {(_clipped(f"{name}({', '.join(map(_words, others))})"),): 1}
+
+    return of
+
+
+def _quotient(sign: str) -> Callable[[list[_Terms]], _Terms]:
+    def of(given: list[_Terms]) -> _Terms:
+        return {(_clipped(f"({_in_brackets(given[0])} {sign} {_in_brackets(given[1])})"),): 1}
+
+    return of
+
+
+def _value_extreme(name: str) -> Callable[[list[_Terms]], _Terms]:
+    def of(given: list[_Terms]) -> _Terms:
+        return {(_clipped(f"{name}({', '.join(map(_words, given))})"),): 1}
+
+    return of
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[[list[_Terms]], _Terms]]] = {
+    "cut": lambda given: given[0],
+    "sum": _sum,
+    "product": _product,
+    "max": _extreme("max", max, drops_zero=True),
+    "min": _extreme("min", min, drops_zero=False),
+    "range": _range,
+    "add": _sum,
+    "subtract": lambda given: _sum([given[0], _scaled(given[1], -1)]),
+    "multiply": _product,
+    "negate": lambda given: _scaled(given[0], -1),
+    "divide": _quotient("//"),
+    "modulo": _quotient("%"),
+    "smallest": _value_extreme("min"),
+    "largest": _value_extreme("max"),
+}
+
+
+# ---- everything else is one text
+
+
+def _first(words: list[str]) -> str:
+    return f"min({words[0]}, {words[1]})" if not words[1].startswith("-") else f"max(0, {words[0]} - {words[1][1:]})"
+
+
+def _rest(words: list[str]) -> str:
+    return f"max(0, {words[0]} - {words[1]})" if not words[1].startswith("-") else f"min({words[0]}, {words[1][1:]})"
+
+
+def _parts(words: list[str]) -> str:
+    return f"ceil({words[0]} / {words[1]})" if " " not in words[0] else f"ceil(({words[0]}) / {words[1]})"
+
+
+_ATOMS: Final[Mapping[str, Callable[[list[str]], str]]] = {
+    "items": lambda words: f"len({words[0]})",
+    "length": lambda words: f"len({words[0]})",
+    "int": lambda words: f"int({words[0]})",
+    "or": lambda words: f"({' or '.join(words)})",
+    "first": _first,
+    "rest": _rest,
+    "parts": _parts,
+}
+
+
+def _subject(terms: _Terms) -> str:
+    words = _words(terms)
+    return words if set(terms) == {(words,)} else f"({words})"
+
+
+def _key(key: str | int) -> str:
+    if isinstance(key, str) and _IDENTIFIER.match(key):
+        return f".{key}"
+    return f"[{_shown(key)}]"
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value)
+    return json.dumps(value)
+
+
+def _in_brackets(terms: _Terms) -> str:
+    words = _words(terms)
+    return words if len(terms) <= 1 and not words.startswith("-") else f"({words})"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_WORDS_CHARS else text[: _MAX_WORDS_CHARS - 1] + _LEFT_OUT
+
+
+def _words(terms: _Terms) -> str:
+    text = ""
+    # The constant stands last.
+    for factors, number in sorted(terms.items(), key=lambda term: not term[0]):
+        size = abs(number)
+        shown = str(size) if size < 10**30 else f"about 10**{math.floor((size.bit_length() - 1) * math.log10(2))}"
+        product = " * ".join(([shown] if size != 1 or not factors else []) + list(factors))
+        if text:
+            text += (" - " if number < 0 else " + ") + product
+        else:
+            text = ("-" if number < 0 else "") + product
+    return _clipped(text) or "0"
