@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := $(shell find engine host scripts -type f -not -name '*.pyc')
 
-.PHONY: demo test test-agents check format bench clean
+.PHONY: demo test test-agents check format lock bench fuzz clean
 
 demo: .venv/.package
 	$(BIN)/loopwarden demo
@@ -31,6 +31,16 @@ format: .venv/.tools
 
 bench: .venv/.package
 	$(BIN)/python tests/bench/bench.py
+
+# After a shipped loop or the language policy changed, and somebody looked at what changed.
+lock: .venv/.package
+	$(BIN)/loopwarden approve $(wildcard scripts/loopwarden_scripts/*/loop.py) --by "the Loopwarden authors" \
+		--lock scripts/loopwarden_scripts/loopwarden.lock
+
+# Hostile workers against a host, without end: stop it with Ctrl-C, or FUZZ_SECONDS=60 make fuzz. A failure says its seed.
+fuzz: .venv/.package
+	PYTHONPATH=tests $(BIN)/python -m support.frame_fuzzer $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS)) \
+		$(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 clean:
 	rm -rf .venv dist build

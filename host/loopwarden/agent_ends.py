@@ -12,6 +12,7 @@ from loopwarden.clock import Clock
 from loopwarden.closing import Closing
 from loopwarden.contract import AgentOutcome, Delivery, Facts
 from loopwarden.failures import Code, Failure
+from loopwarden.holding import Holding
 from loopwarden.limits import Limits
 from loopwarden_engine.plain import JsonValue
 
@@ -28,6 +29,7 @@ class AgentEnds:
     journal: AgentJournal
     admission: Admission
     closing: Closing
+    holding: Holding
     write: Callable[[], None]
     """Writes the receipt, not too often."""
 
@@ -130,8 +132,10 @@ class AgentEnds:
             )
         self.write()
         if deliver and not self.closing.is_stopped:
-            self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=value))
-            self.ports.reply(agent.seq, value)
+            self.deliver(agent, outcome, value)
+            held_too_much = self.holding.failure(agent.line or None)
+            if held_too_much is not None:
+                self.ports.fail(held_too_much)
         if self.ports.is_stuck() and not self.closing.is_stopped:
             self.admission.keep_until_drained(agent)
             self.closing.notice()
@@ -139,6 +143,12 @@ class AgentEnds:
         self.admission.give_back(agent)
         self.closing.notice()
         self.admission.pump()
+
+    def deliver(self, agent: Agent, outcome: AgentOutcome, value: JsonValue) -> None:
+        """Give the script the end of its call, and remember what it got."""
+        self.holding.add(value)
+        self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=value))
+        self.ports.reply(agent.seq, value)
 
 
 def _cut_bytes(text: str, max_bytes: int) -> str:

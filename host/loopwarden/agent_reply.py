@@ -5,7 +5,7 @@ from typing import Final
 from loopwarden.failures import LoopwardenError
 from loopwarden.provider import AgentReply
 from loopwarden.schema import CompiledSchema
-from loopwarden_engine.plain import JsonValue, PlainDataError, compact_json, copy_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonValue, PlainDataError, compact_json, copy_object
 
 _ROOM_BYTES: Final = 256
 """What the frame of a reply needs beside the value."""
@@ -70,8 +70,8 @@ def decode_reply(
         )
     if schema is None:
         return reply.text, _text(reply, max_frame_bytes), reply.notes
-    value = _structured(reply, schema, max_frame_bytes)
-    return _text_to_keep(reply) or compact_json(value), value, reply.notes
+    value, compact = _structured(reply, schema, max_frame_bytes)
+    return _text_to_keep(reply) or compact, value, reply.notes
 
 
 def _text(reply: AgentReply, max_frame_bytes: int) -> str:
@@ -98,26 +98,28 @@ def _text_to_keep(reply: AgentReply) -> str:
     return reply.text.encode("utf-8", "replace").decode("utf-8") if isinstance(reply.text, str) else ""
 
 
-def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int) -> JsonValue:
+def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int) -> tuple[JsonValue, str]:
+    """The value, and its compact JSON."""
     if reply.value is None:
         raise ReplyUnusable("the agent gave no structured value", text=_text_to_keep(reply), notes=reply.notes)
     try:
-        value = copy_object(reply.value, "value", max_chars=max_frame_bytes)
+        value = copy_object(reply.value, "value", max_chars=max_frame_bytes, max_values=MAX_REPLY_VALUES)
     except PlainDataError as error:
         raise ReplyUnusable(
             f"the structured value is not plain JSON: {error}", text=_text_to_keep(reply), notes=reply.notes
         ) from None
-    size = len(compact_json(value).encode("utf-8"))
+    compact = compact_json(value)
+    size = len(compact.encode("utf-8"))
     if size + _ROOM_BYTES > max_frame_bytes:
         raise ReplyUnusable(_too_large(size, max_frame_bytes), text=_text_to_keep(reply), notes=reply.notes)
     problem = schema.validate(value)
     if problem is not None:
         raise ReplyUnusable(
             f"the structured value does not fit the schema: {problem}",
-            text=_text_to_keep(reply) or compact_json(value),
+            text=_text_to_keep(reply) or compact,
             notes=reply.notes,
         )
-    return value
+    return value, compact
 
 
 def _too_large(size: int, max_frame_bytes: int) -> str:

@@ -7,10 +7,11 @@ from typing import Literal, TypeAlias
 from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_notes, provider_words
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code
+from loopwarden.pace import Pace, is_large
 from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Provider, ProviderStartError
-from loopwarden.schema import CompiledSchema
+from loopwarden.schema import compile_schema
 from loopwarden.usage import Usage
-from loopwarden_engine.plain import JsonValue
+from loopwarden_engine.plain import JsonObject, JsonValue
 
 AttemptKind: TypeAlias = Literal["first", "redo", "retry", "wait", "fallback"]
 """Why a provider was asked: the call itself, once more after an interruption, or which grant of the policy."""
@@ -128,9 +129,13 @@ def remembered(end: AttemptEnd) -> AttemptEnd:
 
 
 async def ask(
-    provider: Provider, request: AgentRequest, schema: CompiledSchema | None, max_frame_bytes: int
+    provider: Provider, request: AgentRequest, schema: JsonObject | None, max_frame_bytes: int, pace: Pace
 ) -> AttemptEnd:
-    """Ask a provider once. What it promises not to raise goes through, for the caller to name as its fault."""
+    """Ask a provider once. What it promises not to raise goes through, for the caller to name as its fault.
+
+    `schema` is one that was accepted. A large reply is decoded in a turn of the event loop of its own, and
+    delivered in another.
+    """
     try:
         reply = await provider.reply(request)
     except AgentFailed as failed:
@@ -146,8 +151,12 @@ async def ask(
     except ProviderStartError as error:
         return Faulty(code=Code.AGENT_START, reason=provider_words(error.reason))
     usage = _usage(reply.usage) if isinstance(reply, AgentReply) else None
+    takes_long = is_large(reply) or is_large(schema)
+    if takes_long:
+        await pace.own_turn()
+    compiled = None if schema is None else compile_schema(schema)
     try:
-        text, value, notes = decode_reply(reply, schema, max_frame_bytes)
+        text, value, notes = decode_reply(reply, compiled, max_frame_bytes)
     except ReplyUnusable as unusable:
         if unusable.is_provider_fault:
             return Faulty(code=Code.AGENT_RESULT, reason=provider_words(unusable), usage=usage)
@@ -158,6 +167,9 @@ async def ask(
             notes=provider_notes(unusable.notes),
             usage=usage,
         )
+    if takes_long:
+        # It is encoded for the worker next.
+        await pace.own_turn()
     return Answered(text=text, value=value, notes=provider_notes(notes), usage=usage)
 
 

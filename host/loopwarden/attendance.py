@@ -14,6 +14,7 @@ from loopwarden.clock import Clock
 from loopwarden.failures import Code
 from loopwarden.lease_view import LeaseView
 from loopwarden.limits import Limits
+from loopwarden.pace import Pace
 from loopwarden.provider import AgentRequest
 from loopwarden_engine.plain import copy_object
 
@@ -30,6 +31,7 @@ class Attendance:
     limits: Limits
     workspace: Path | None
     clock: Clock
+    pace: Pace
     keeper: Keeper | None
     tell: Callable[[Agent, Attempt, str], None]
     over: Callable[[Agent, Attempt, AttemptEnd | None], None]
@@ -116,7 +118,8 @@ class Attendance:
                 # This host was paused, or is cut off from its store. It asks when it knows that the run is still its
                 # own; when the run is not, this task is cancelled.
                 await self.lease.renewed()
-            end = await ask(attempt.provider, request, agent.call.schema, self.limits.max_frame_bytes)
+            schema = agent.call.facts.schema
+            end = await ask(attempt.provider, request, schema, self.limits.max_frame_bytes, self.pace)
         except asyncio.CancelledError:
             # Whoever cancelled the task said why; a provider that cancels itself broke its promise.
             is_ours = attempt.stopped_because is not None or self.is_stopped()

@@ -31,6 +31,7 @@ from loopwarden.closing import Closing
 from loopwarden.contract import AgentOutcome, Facts
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code, Failure
+from loopwarden.holding import Holding
 from loopwarden.journal.run_journal import AskRefused
 from loopwarden.lease_view import LeaseView
 from loopwarden.limits import Limits
@@ -79,6 +80,7 @@ class Broker:
     _repeats: Repeats = field(init=False)
     _admission: Admission = field(init=False)
     _closing: Closing = field(init=False)
+    _holding: Holding = field(init=False)
     _ends: AgentEnds = field(init=False)
     past: Resumption = field(init=False)
     """What becomes of calls that were asked before."""
@@ -86,12 +88,14 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.spending = Spending(cap_usd=self.limits.max_cost_usd)
+        self._holding = Holding(self.limits.max_held_bytes)
         self._journal = AgentJournal(journal=None, wall=self.clock.wall)
         self._attendance = Attendance(
             run_id=self.run_id,
             limits=self.limits,
             workspace=self.workspace,
             clock=self.clock,
+            pace=self.slots.pace,
             keeper=self.keeper,
             tell=self._tell,
             over=self._attempt_over,
@@ -138,6 +142,7 @@ class Broker:
             journal=self._journal,
             admission=self._admission,
             closing=self._closing,
+            holding=self._holding,
             write=self._write,
         )
         self.past = Resumption(
@@ -183,6 +188,9 @@ class Broker:
             default_provider=self.default_provider,
             check_call=self.ports.check_call,
         )
+        self._holding.add(call.prompt, call.options)
+        if not isinstance(accepted, Failure):
+            accepted = self._holding.failure(call.line or None) or accepted
         if isinstance(accepted, Failure):
             if self.ports.refused is None or not self.ports.refused(call.id, accepted):
                 self.ports.fail(accepted)

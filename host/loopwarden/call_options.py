@@ -6,7 +6,7 @@ from typing import Final
 
 from loopwarden.contract import CallFacts
 from loopwarden.failures import Code, Failure, LoopwardenError
-from loopwarden.schema import CompiledSchema, UnsupportedSchema, compile_schema
+from loopwarden.schema import UnsupportedSchema, compile_schema
 from loopwarden.visible import is_visible
 from loopwarden_engine.hook_rules import MAX_TITLE_CHARS, OPTIONS
 from loopwarden_engine.messages import Call
@@ -32,7 +32,6 @@ class DecodedCall:
     facts: CallFacts
     label: str
     """The label as shown: the option, else made from the prompt."""
-    schema: CompiledSchema | None
     written: Call
     """The call as the script wrote it."""
 
@@ -56,20 +55,18 @@ def decode_call(call: Call, current_phase: str | None) -> DecodedCall:
         raise _refusal(Code.INVALID_ARGUMENT, "agent() needs a prompt with at least one visible character", call)
     label = _name(call, options, "label", MAX_TITLE_CHARS)
     phase = _name(call, options, "phase", MAX_TITLE_CHARS)
-    schema, compiled = _schema(call, options)
     facts = CallFacts(
         seq=call.id,
         prompt=call.prompt,
         label=label,
         phase=phase if phase is not None else current_phase,
-        schema=schema,
+        schema=_schema(call, options),
         provider=_name(call, options, "provider", MAX_TITLE_CHARS),
         model=_name(call, options, "model", MAX_TITLE_CHARS),
     )
     return DecodedCall(
         facts=facts,
         label=label if label is not None else default_label(call.prompt),
-        schema=compiled,
         written=call,
     )
 
@@ -98,16 +95,17 @@ def _name(call: Call, options: JsonObject, name: str, max_chars: int) -> str | N
     return value
 
 
-def _schema(call: Call, options: JsonObject) -> tuple[JsonObject | None, CompiledSchema | None]:
+def _schema(call: Call, options: JsonObject) -> JsonObject | None:
     schema = options.get("schema")
     if schema is None:
-        return None, None
+        return None
     try:
-        compiled = compile_schema(schema)
+        # Only to see whether it can be. What is compiled takes much memory, and many calls may wait.
+        compile_schema(schema)
     except UnsupportedSchema as error:
         raise _refusal(Code.UNSUPPORTED_SCHEMA, f"agent(): {error}", call) from None
     assert isinstance(schema, dict)
-    return schema, compiled
+    return schema
 
 
 def _refusal(code: Code, message: str, call: Call) -> CallRefused:

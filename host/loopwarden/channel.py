@@ -20,6 +20,7 @@ class WorkerChannel:
         "_on_closed",
         "_on_data",
         "_on_drained",
+        "_paused",
         "_socket",
         "_stuck",
     )
@@ -41,6 +42,7 @@ class WorkerChannel:
         self._flushing = False
         self._stuck = False
         self._closed = False
+        self._paused = False
         self._loop.add_reader(sock.fileno(), self._readable)
 
     @property
@@ -61,6 +63,18 @@ class WorkerChannel:
         else:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def pause(self) -> None:
+        """Read nothing until `resume`. What the peer sends meanwhile stays with the kernel."""
+        if not self._paused and not self._closed:
+            self._paused = True
+            self._loop.remove_reader(self._socket.fileno())
+
+    def resume(self) -> None:
+        """Read again. Harmless without a pause."""
+        if self._paused and not self._closed:
+            self._paused = False
+            self._loop.add_reader(self._socket.fileno(), self._readable)
 
     def close(self) -> None:
         """Stop reading and writing. The socket itself belongs to the worker process object."""

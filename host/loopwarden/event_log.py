@@ -1,15 +1,20 @@
 """The events of one run: numbered, kept within a bound, read by any number of observers at their own pace."""
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
-from loopwarden.events import Event, EventBase, RunEnded, RunHeld
+from loopwarden.events import AgentProgress, Event, EventBase, ItemFailed, Log, RunEnded, RunHeld
 
 MAX_KEPT: Final = 20_000
 """More than a run within default limits can emit apart from progress; the oldest are forgotten first."""
+
+MAX_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Of texts, in memory: a run may say so much that ten thousand messages take 160 MB."""
+_WITH_TEXT: Final = (Log, ItemFailed, AgentProgress)
 
 EventT = TypeVar("EventT", bound=EventBase)
 
@@ -21,14 +26,15 @@ class EventLog:
     is not journaled, such as progress, has the number of the entry before it.
     """
 
-    __slots__ = ("_changed", "_dropped", "_has_journal", "_kept", "_number", "_run_id")
+    __slots__ = ("_changed", "_dropped", "_has_journal", "_kept", "_kept_bytes", "_number", "_run_id")
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._has_journal = False
         self._number = 0
         self._dropped = 0
-        self._kept: deque[Event] = deque(maxlen=MAX_KEPT)
+        self._kept: deque[Event] = deque()
+        self._kept_bytes = 0
         self._changed: asyncio.Future[None] | None = None
 
     @property
@@ -49,9 +55,11 @@ class EventLog:
     def add(self, event: Event) -> None:
         """Append one event that is made already."""
         self._number = max(self._number, event.number)
-        if len(self._kept) == MAX_KEPT:
-            self._dropped += 1
         self._kept.append(event)
+        self._kept_bytes += _text_bytes(event)
+        while len(self._kept) > MAX_KEPT or (self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1):
+            self._kept_bytes -= _text_bytes(self._kept.popleft())
+            self._dropped += 1
         changed, self._changed = self._changed, None
         if changed is not None and not changed.done():
             changed.set_result(None)
@@ -80,3 +88,7 @@ class EventLog:
             if self._changed is None:
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._changed)
+
+
+def _text_bytes(event: Event) -> int:
+    return sys.getsizeof(event.message) if isinstance(event, _WITH_TEXT) else 0

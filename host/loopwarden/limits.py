@@ -61,6 +61,8 @@ class Limits:
     """The source of a script, in UTF-8."""
     max_args_bytes: int = 512 * 1024
     """The arguments of a run, as JSON."""
+    max_held_bytes: int = 256 * 1024 * 1024
+    """What the prompts, options and replies of one run may take in the memory of its host, all together."""
     max_output_bytes: int = 16 * 1024 * 1024
     """What is kept and read of one output stream of an agent program."""
 
@@ -129,6 +131,7 @@ class LimitOverrides(TypedDict, total=False):
     cpu_seconds_per_run: float | None
     memory_bytes: int | None
     max_narration: int | None
+    max_held_bytes: int | None
 
 
 OVERRIDABLE: Final = frozenset(LimitOverrides.__annotations__)

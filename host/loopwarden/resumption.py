@@ -12,7 +12,7 @@ from loopwarden.attendance import Attendance
 from loopwarden.breaker import BreakerBoard
 from loopwarden.clock import Clock
 from loopwarden.closing import Closing
-from loopwarden.contract import AgentOutcome, Delivery, Facts
+from loopwarden.contract import AgentOutcome, Facts
 from loopwarden.failure_class import FailureClass
 from loopwarden.journal.calls import CallState
 from loopwarden.journal.entries import Ended
@@ -49,9 +49,7 @@ class Resumption:
 
     def deliver_recorded(self, agent: Agent, ended: Ended) -> None:
         """Answer a call with its recorded end."""
-        outcome = AgentOutcome(ended.outcome)
-        self.facts.deliveries.append(Delivery(seq=agent.seq, outcome=outcome, value=ended.value))
-        self.ends.ports.reply(agent.seq, ended.value)
+        self.ends.deliver(agent, AgentOutcome(ended.outcome), ended.value)
 
     def go_live(self, agents: list[Agent], state: RunState) -> None:
         """All that is recorded was replayed: calls without an end go on, new ones begin."""

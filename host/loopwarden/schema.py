@@ -25,17 +25,22 @@ from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError, canon
 __all__ = ["CompiledSchema", "UnsupportedSchema", "compile_schema"]
 
 MAX_MESSAGE_CHARS: Final = 300
-MAX_EXPLAINED_CHARS: Final = 16_000_000
-"""The validator repeats the value for each branch that failed; beyond this, only the fact is reported."""
-_MAX_CACHED: Final = 256
-_MAX_CACHED_BYTES: Final = 65_536
+_MAX_CACHED_NODES: Final = 10_000
+"""Subschemas of all cached schemas together: each takes up to 3 KiB once it is compiled."""
+_NODES_PER_SCHEMA: Final = 20
+_KEY_BYTES_PER_NODE: Final = 3000
+_WORK_PER_NODE: Final = 10_000
+"""Of a pattern. One of 128,000 takes 40 KiB once it is compiled."""
 
 
 class CompiledSchema:
     """A schema that can be enforced. Made by `compile_schema`."""
 
     def __init__(self, schema: JsonObject) -> None:
-        translated = Dialect(schema).translate()
+        dialect = Dialect(schema)
+        translated = dialect.translate()
+        self.weight: Final = _NODES_PER_SCHEMA + dialect.nodes + dialect.pattern_work // _WORK_PER_NODE
+        """What it takes in memory, in subschemas."""
         self._cost: SchemaCost = measure_schema(schema)
         self._meter = _Meter()
         try:
@@ -65,7 +70,7 @@ class CompiledSchema:
             return "the value is too large to be checked against the patterns of its schema"
         if valid:
             return None
-        if size.chars * self._cost.width > MAX_EXPLAINED_CHARS:
+        if self._meter.left < MAX_PATTERN_STEPS // 2 or not self._cost.is_explained(size):
             return "the value does not satisfy the schema; it is too large to say where"
         self._meter.reset()
         try:
@@ -83,20 +88,31 @@ def compile_schema(schema: object) -> CompiledSchema:
         plain = copy_object(schema, "schema")
     except PlainDataError as error:
         raise UnsupportedSchema(error.path, error.reason) from None
-    key = canonical_bytes(plain)
-    found = _cache.get(key)
-    if found is not None:
-        _cache.move_to_end(key)
-        return found
-    compiled = CompiledSchema(plain)
-    if len(key) <= _MAX_CACHED_BYTES:
-        _cache[key] = compiled
-        if len(_cache) > _MAX_CACHED:
-            _cache.popitem(last=False)
-    return compiled
+    return _cache.get(plain)
 
 
-_cache: "OrderedDict[bytes, CompiledSchema]" = OrderedDict()
+class _Cache:
+    """The schemas that were used last, as many as may be kept in memory."""
+
+    def __init__(self) -> None:
+        self._schemas: OrderedDict[bytes, CompiledSchema] = OrderedDict()
+        self._weight = 0
+
+    def get(self, schema: JsonObject) -> CompiledSchema:
+        key = canonical_bytes(schema)
+        found = self._schemas.get(key)
+        if found is not None:
+            self._schemas.move_to_end(key)
+            return found
+        compiled = self._schemas[key] = CompiledSchema(schema)
+        self._weight += compiled.weight + len(key) // _KEY_BYTES_PER_NODE
+        while self._weight > _MAX_CACHED_NODES:
+            key, oldest = self._schemas.popitem(last=False)
+            self._weight -= oldest.weight + len(key) // _KEY_BYTES_PER_NODE
+        return compiled
+
+
+_cache = _Cache()
 
 
 class _Meter:

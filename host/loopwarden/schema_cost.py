@@ -2,7 +2,9 @@
 
 A schema is measured as if all references were written out. `width` is how much is asked of one part of a value at
 most: all subschemas that apply to it at once, heavier ones counted more than once. A value with n parts then costs at
-most n * width steps, and a step takes 5 to 50 nanoseconds (measured with jsonschema-rs 0.61).
+most n * width steps, and a step takes at most 25 nanoseconds (measured with jsonschema-rs 0.61). Both are done on the
+event loop, since the validator keeps the interpreter to itself while it works: so neither a schema nor a value may take
+more than some 25 milliseconds.
 References are followed for that, so recursion is refused: a recursive schema with two branches takes time exponential
 in the depth of the value.
 """
@@ -16,22 +18,30 @@ from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
 
 from loopwarden_engine.plain import JsonObject, JsonValue
 
-MAX_EXPANDED: Final = 20_000
+MAX_EXPANDED: Final = 5000
 """Subschemas when all references are written out."""
 MAX_EXPANDED_DEPTH: Final = 200
 """The validator descends on the stack of the host."""
-MAX_VISITS: Final = 50_000
-MAX_STEPS: Final = 20_000_000
-"""Steps that checking one value may take; about half a second at worst."""
+MAX_VISITS: Final = 12_000
+"""Looks that measuring one schema may take, at 1.3 microseconds each."""
+MAX_STEPS: Final = 1_200_000
+"""Steps that checking one value may take: 30 milliseconds at worst."""
 MAX_PATTERN_CHARS: Final = 1000
-MAX_PATTERN_STEPS: Final = 800_000_000
+MAX_PATTERN_STEPS: Final = 110_000_000
 """Work of patterns on one value, in characters times size of the pattern: at most 0.3 nanoseconds each."""
+
+MAX_EXPLAINED_STEPS: Final = MAX_STEPS // 2
+MAX_EXPLAINED_BRANCHES: Final = 2000
+"""Failures that the validator may have to list to say what is wrong: it makes an object of each, in 10 µs."""
+MAX_EXPLAINED_CHARS: Final = 4_000_000
+"""The validator repeats the value for each branch that failed; beyond this, only the fact is reported."""
 
 MAX_PATH_CHARS: Final = 200
 
 _PATTERN_SIZES: Final = (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
-_CALLBACK_WEIGHT: Final = 20
-_UNIQUE_WEIGHT: Final = 50
+_INTEGER_WEIGHT: Final = 20
+_CALLBACK_WEIGHT: Final = 45
+_UNIQUE_WEIGHT: Final = 60
 _OPTION_WEIGHT: Final = 3
 _CHARS_PER_PART: Final = 256
 
@@ -52,12 +62,22 @@ class SchemaCost:
     """The cost of a schema per part of a value."""
 
     width: int
+    branches: int
+    """What may fail for one part of a value at once; 0 in a schema without alternatives, where the first ends it."""
     unique: int
     """How often items must be unique, over the whole schema: each takes a look at every part below."""
 
     def steps(self, parts: int) -> int:
         """The most steps that checking a value with so many parts may take."""
         return parts * (self.width + _UNIQUE_WEIGHT * self.unique)
+
+    def is_explained(self, size: "ValueSize") -> bool:
+        """Say whether there is time to find out what is wrong with a value of this size."""
+        return (
+            self.steps(size.parts) <= MAX_EXPLAINED_STEPS
+            and self.branches * size.parts <= MAX_EXPLAINED_BRANCHES
+            and self.branches * size.chars <= MAX_EXPLAINED_CHARS
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +133,8 @@ def measure_schema(schema: JsonObject) -> SchemaCost:
     for name in order:
         sizes[name] = _expanded(definitions[name], sizes, f"schema.$defs.{name}")
     whole = _expanded({key: value for key, value in schema.items() if key != "$defs"}, sizes, "schema")
-    return SchemaCost(width=_Width(definitions).of([schema]), unique=whole.unique)
+    applying = _Width(definitions).of([schema])
+    return SchemaCost(width=applying.width, branches=applying.branches, unique=whole.unique)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +216,12 @@ def _children(schema: JsonValue) -> Iterator[JsonValue]:
             yield from branches
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Applying:
+    width: int
+    branches: int
+
+
 class _Width:
     """How much a schema asks of one part of a value at most."""
 
@@ -202,14 +229,18 @@ class _Width:
         self._definitions = definitions
         self._visits = 0
 
-    def of(self, schemas: list[JsonValue]) -> int:
+    def of(self, schemas: list[JsonValue], *, is_alternative: bool = False) -> _Applying:
         applied = self._applied(schemas)
-        if not applied:
-            return 0
         width = sum(map(_weight, applied))
-        for children in self._below(applied):
-            width = max(width, self.of(children))
-        return width
+        options = sum(map(_options, applied))
+        is_alternative = is_alternative or options > 0 or any("anyOf" in one or "oneOf" in one for one in applied)
+        branches = len(applied) + options if is_alternative else 0
+        if applied:
+            for children in self._below(applied):
+                below = self.of(children, is_alternative=is_alternative)
+                width = max(width, below.width)
+                branches = max(branches, below.branches)
+        return _Applying(width=width, branches=branches)
 
     def _applied(self, schemas: list[JsonValue]) -> list[JsonObject]:
         """All object schemas that a part which meets `schemas` is held against."""
@@ -246,10 +277,19 @@ def _properties(schema: JsonObject) -> JsonObject:
     return properties if isinstance(properties, dict) else {}
 
 
+def _options(schema: JsonObject) -> int:
+    """Values that are listed one by one, as alternatives: those that may hold numbers further in."""
+    options = schema.get("enum")
+    listed = options if isinstance(options, list) else []
+    return len(listed) if any(isinstance(option, list | dict) for option in listed) else 0
+
+
 def _weight(schema: JsonObject) -> int:
-    weight = 1 + len(schema) // 4
+    weight = 1 + len(schema) // 2
     kinds = schema.get("type")
-    if kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds) or "pattern" in schema:
+    if kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds):
+        weight += _INTEGER_WEIGHT
+    if "pattern" in schema:
         weight += _CALLBACK_WEIGHT
     options = schema.get("enum")
     listed = options if isinstance(options, list) else []

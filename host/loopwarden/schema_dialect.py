@@ -11,16 +11,18 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from loopwarden.schema_cost import MAX_PATTERN_CHARS, UnsupportedSchema, pattern_work
+from loopwarden.schema_cost import MAX_PATTERN_CHARS, UnsupportedSchema, measure_value, pattern_work
 from loopwarden_engine.plain import JsonObject, JsonValue, canonical_bytes
 
 Handler: TypeAlias = "Callable[[JsonObject, JsonValue, str, JsonObject], None]"
 """Gets the schema that holds the keyword, the keyword's value, the place, and the translation to add to."""
 
-MAX_NODES: Final = 5000
-"""Subschemas and listed values that one schema may be written with."""
+MAX_NODES: Final = 1000
+"""Subschemas and values that one schema may be written with. A host translates and compiles so many in 20 ms."""
 MAX_PATTERN_WORK: Final = 2_000_000
 """Sum over all patterns: what is compiled has to be kept in memory."""
+_NODES_PER_PATTERN: Final = 20
+"""So much longer does it take to compile a pattern, and to find out how large it is."""
 MAX_SHOWN_CHARS: Final = 100
 
 KEEP_EXACT: Final = "loopwarden-exact"
@@ -41,8 +43,9 @@ class Dialect:
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
-        self._nodes = 0
-        self._pattern_work = 0
+        self.nodes = 0
+        """How many parts were counted. A pattern counts as several."""
+        self.pattern_work = 0
         self._keywords: dict[str, Handler] = {
             "type": self._type, "properties": self._properties, "required": self._required,
             "additionalProperties": self._for_all("additionalProperties"), "items": self._for_all("items"),
@@ -62,8 +65,8 @@ class Dialect:
         return translated
 
     def _count_nodes(self, number: int, path: str) -> None:
-        self._nodes += number
-        if self._nodes > MAX_NODES:
+        self.nodes += number
+        if self.nodes > MAX_NODES:
             raise UnsupportedSchema(path, f"the schema is too large: it has more than {MAX_NODES} parts")
 
     def _translate(self, schema: JsonValue, path: str) -> JsonValue:
@@ -91,6 +94,7 @@ class Dialect:
             raise UnsupportedSchema(path, f"{keyword!r} must be a text")
         if keyword == "examples" and not isinstance(value, list):
             raise UnsupportedSchema(path, "'examples' must be a list")
+        self._count_nodes(measure_value(value).parts - 1, path)
 
     def _type(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:
         names = value if isinstance(value, list) else [value]
@@ -134,7 +138,7 @@ class Dialect:
     def _enum(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:
         if not isinstance(value, list) or not value:
             raise UnsupportedSchema(path, "'enum' must be a list with at least one value")
-        self._count_nodes(len(value), path)
+        self._count_nodes(measure_value(value).parts, path)
         numbers: list[JsonValue] = [canonical_bytes(option).decode() for option in value if _is_number(option)]
         if not any(_exact(option) for option in value if not _is_number(option)):
             translated["enum"] = value
@@ -143,7 +147,8 @@ class Dialect:
         else:
             _require(translated, {"anyOf": [{"const": option, **_exact(option)} for option in value]})
 
-    def _const(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:  # noqa: ARG002 -- a handler
+    def _const(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:
+        self._count_nodes(measure_value(value).parts, path)
         _require(translated, {"const": value, **_exact(value)})
 
     def _branches(self, keyword: str) -> Handler:
@@ -179,6 +184,7 @@ class Dialect:
     def _pattern(self, _: JsonObject, value: JsonValue, path: str, translated: JsonObject) -> None:
         if not isinstance(value, str):
             raise UnsupportedSchema(path, "'pattern' must be a text")
+        self._count_nodes(_NODES_PER_PATTERN, path)
         if len(value) > MAX_PATTERN_CHARS:
             raise UnsupportedSchema(path, f"'pattern' is longer than {MAX_PATTERN_CHARS} characters")
         work = pattern_work(value)
@@ -188,8 +194,8 @@ class Dialect:
                 f"the pattern {_shown(value)} cannot be enforced: it must be a regular expression "
                 "without back-references and look-around, and without large repetitions",
             )
-        self._pattern_work += work
-        if self._pattern_work > MAX_PATTERN_WORK:
+        self.pattern_work += work
+        if self.pattern_work > MAX_PATTERN_WORK:
             raise UnsupportedSchema(path, "the patterns of the schema are too large together")
         _require(translated, {"if": {"type": "string"}, "then": {KEEP_PATTERN: value}})
 

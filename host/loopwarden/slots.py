@@ -4,14 +4,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from loopwarden.pace import Pace
+
 
 class AgentSlots:
     """`maxLiveAgents` of a host. A run that finds none free is called back when one is."""
 
-    __slots__ = ("_free", "_waiting")
+    __slots__ = ("_free", "_waiting", "pace")
 
     def __init__(self, limit: int) -> None:
         self._free = limit
+        self.pace = Pace()
+        """For what the agents bring: their replies are decoded one after the other."""
         self._waiting: deque[Callable[[], None]] = deque()
 
     def take(self, when_free: Callable[[], None]) -> bool:

@@ -1,5 +1,6 @@
 """The figures of Loopwarden: a table, then one JSON object. Medians over repeats; run it on a quiet machine.
 
+`bench.py NAME…` takes single figures; `bench.py bombs` shows what each family of resource bombs costs the host.
 "Pinned" means that host, launcher and worker share one core. Each figure is taken in a process of its own.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import agent_programs
+import bombs
 import jobs
 import journal
 import structlog
@@ -205,6 +207,9 @@ def main() -> None:
     """Take all figures, or those that are named; with one name, in this process."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     names = sys.argv[1:]
+    if names == ["bombs"]:
+        sys.stdout.write(bombs.table())
+        return
     if len(names) == 1:
         _, measure, is_pinned, *_ = FIGURES[names[0]]
         if is_pinned:
@@ -225,6 +230,10 @@ def main() -> None:
             aim = f"reach {relation} {reach:>8,g}  {'reached' if is_met else 'missed'}"
         sys.stdout.write(f"{title:<{width}}  {value:>10,.2f} {unit:<8} {aim}".rstrip() + "\n")
         sys.stdout.flush()
+    if not names:
+        sys.stdout.write(
+            subprocess.run([sys.executable, __file__, "bombs"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        )
     sys.stdout.write(json.dumps({"figures": figures, "python": sys.version.split()[0], "cores": os.cpu_count()}) + "\n")
 
 

@@ -61,10 +61,10 @@ def test_a_value_of_a_message_is_no_deeper_than_plain_data() -> None:
 
 
 def test_a_long_key_above_many_items_is_copied_without_a_path_for_each() -> None:
-    """200,000 paths of 500,000 characters would take a minute."""
+    """30,000 paths of 900,000 characters would take many seconds."""
     began = time.process_time()
-    copy_plain({"k" * 500_000: [1] * 200_000})
-    assert time.process_time() - began < 5
+    copy_plain({"k" * 900_000: [1] * 30_000})
+    assert time.process_time() - began < 1
 
 
 def test_the_path_of_a_refusal_stays_readable() -> None:

@@ -23,6 +23,7 @@ from loopwarden.display import duration, shown_json, shown_line, shown_text
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import EXIT_COMPLETE, EXIT_FAILED, Code, InvalidRequest
 from loopwarden.limits import Limits
+from loopwarden.pace import Pace
 from loopwarden.provider import AgentRequest, Provider, ProviderStartError
 from loopwarden.providers.configured import (
     environment_notes,
@@ -34,7 +35,6 @@ from loopwarden.providers.configured import (
 from loopwarden.providers.home import private_folder
 from loopwarden.providers.supervision.removal import remove_tree
 from loopwarden.run_folder import RunFolderError
-from loopwarden.schema import compile_schema
 from loopwarden.settings import Settings
 from loopwarden_engine.plain import JsonObject
 
@@ -126,7 +126,7 @@ async def _watched(asking: Coroutine[Any, Any, _Probed], interruption: Interrupt
 
 async def _ask(provider: Provider, request: AgentRequest) -> _Probed:
     began = time.monotonic()
-    task = asyncio.ensure_future(ask(provider, request, compile_schema(SCHEMA), Limits().max_frame_bytes))
+    task = asyncio.ensure_future(ask(provider, request, SCHEMA, Limits().max_frame_bytes, Pace()))
     try:
         await asyncio.wait([task], timeout=TIMEOUT_SECONDS)
     finally:

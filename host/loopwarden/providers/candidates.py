@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from loopwarden.schema import CompiledSchema
-from loopwarden_engine.plain import JsonObject, PlainDataError, canonical_bytes, decode_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes, decode_object
 
 MAX_STARTS: Final = 100_000
 """Places that may begin an object. The search is bounded: 16 MiB of braces must not hold up the host."""
@@ -143,7 +143,7 @@ def _end_of_object(text: str, start: int) -> tuple[int | None, int]:
 def _decode(text: str, start: int, end: int) -> JsonObject:
     if end - start > MAX_OBJECT_CHARS:
         raise PlainDataError("JSON", f"it is longer than {MAX_OBJECT_CHARS} characters")
-    return decode_object(text[start:end])
+    return decode_object(text[start:end], max_values=MAX_REPLY_VALUES)
 
 
 def _how(text: str, start: int, end: int, times: int) -> str:

@@ -21,7 +21,7 @@ from loopwarden.providers.home import AgentHome
 from loopwarden.providers.process import Ending
 from loopwarden.providers.records import RecordReader
 from loopwarden.schema import CompiledSchema, UnsupportedSchema, compile_schema
-from loopwarden_engine.plain import JsonObject, PlainDataError, compact_json, copy_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, compact_json, copy_object
 
 MAX_EVIDENCE_CHARS: Final = 500
 _CLOCK_SLACK_SECONDS: Final = 120.0
@@ -187,7 +187,7 @@ def _structured(attempt: ProgramAttempt, answer: Answer, schema: JsonObject) -> 
 
 def _checked(attempt: ProgramAttempt, answer: Answer, value: JsonObject, schema: CompiledSchema) -> JsonObject:
     try:
-        checked = copy_object(value, max_chars=MAX_OBJECT_CHARS)
+        checked = copy_object(value, max_chars=MAX_OBJECT_CHARS, max_values=MAX_REPLY_VALUES)
     except PlainDataError as error:
         raise attempt.failed(_invalid(f"gave a value that is not plain JSON: {error}", answer, answer.text)) from None
     mismatch = schema.validate(checked)

@@ -12,7 +12,7 @@ from loopwarden.schema_cost import measure_schema, measure_value
 
 TOO_LARGE = "the value is too large to be checked against its schema"
 SECONDS = 5.0
-"""Far above what is needed (below 0.5 s each), far below what an unbounded search would take."""
+"""Far above what is needed (below 0.05 s each), far below what an unbounded search would take."""
 
 
 def with_a(schema: Any) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def test_a_long_text_counts_as_many_parts() -> None:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        (with_a({"items": {"anyOf": [{"const": -i} for i in range(500)]}}), [0.5] * 200_000),
-        (with_a({"items": {"enum": [{"k": i} for i in range(1000)]}}), [{"k": 999}] * 50_000),
-        (with_a({"anyOf": [{"items": {"type": "string"}} for _ in range(999)]}), [1] * 300_000),
+        (with_a({"items": {"anyOf": [{"const": -i} for i in range(450)]}}), [0.5] * 200_000),
+        (with_a({"items": {"enum": [{"k": i} for i in range(400)]}}), [{"k": 399}] * 50_000),
+        (with_a({"anyOf": [{"items": {"type": "string"}} for _ in range(450)]}), [1] * 300_000),
         (
             with_a(deep(25, lambda inner: {"uniqueItems": True, "items": inner}, {"uniqueItems": True})),
             deep(25, lambda inner: [inner], list(range(140_000))),
@@ -79,13 +79,13 @@ def test_a_pattern_that_is_slow_for_its_engine_is_stopped() -> None:
     began = time.monotonic()
     message = compiled.validate({"a": letters(1_000_000)})
     assert message == "the value is too large to be checked against the patterns of its schema"
-    assert compiled.validate({"a": letters(5000)}) == "value.a: the text does not match the pattern 'a[ab]{400}[cd]'"
+    assert compiled.validate({"a": letters(500)}) == "value.a: the text does not match the pattern 'a[ab]{400}[cd]'"
     assert time.monotonic() - began < SECONDS
 
 
 def test_what_one_text_used_up_is_not_missing_for_the_next_value() -> None:
     compiled = compile_schema(with_a({"pattern": "^[ab]+$"}))
-    text = letters(400_000)
+    text = letters(200_000)
     for _ in range(20):
         assert compiled.validate({"a": text}) is None
 
@@ -100,14 +100,14 @@ def test_a_classic_catastrophic_pattern_is_harmless() -> None:
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        (with_a({"items": {"type": "integer"}}), list(range(140_000))),
+        (with_a({"items": {"type": "integer"}}), list(range(32_000))),
         (with_a({"type": "string", "minLength": 1}), "x" * 1_000_000),
-        (with_a({"uniqueItems": True, "items": {"type": "string"}}), [str(i) for i in range(100_000)]),
-        (with_a({"items": {"enum": [f"k{i}" for i in range(1000)]}}), ["k999"] * 100_000),
+        (with_a({"uniqueItems": True, "items": {"type": "string"}}), [str(i) for i in range(15_000)]),
+        (with_a({"items": {"enum": [f"k{i}" for i in range(900)]}}), ["k899"] * 32_000),
     ],
     ids=["integers", "text", "unique texts", "names"],
 )
-def test_ordinary_values_of_a_megabyte_are_checked(schema: Any, value: Any) -> None:
+def test_the_largest_ordinary_values_are_checked(schema: Any, value: Any) -> None:
     compiled = compile_schema(schema)
     began = time.monotonic()
     assert compiled.validate({"a": value}) is None

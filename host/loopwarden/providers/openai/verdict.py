@@ -22,7 +22,7 @@ from loopwarden.providers.openai.request import NAME, Style
 from loopwarden.providers.openai.stream import AnswerStream
 from loopwarden.schema import CompiledSchema
 from loopwarden.usage import Usage
-from loopwarden_engine.plain import JsonObject, PlainDataError, canonical_bytes, decode_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes, decode_object
 
 GOOD_ENDS: Final = ("stop", "tool_calls")
 CUT_SHORT: Final = ("length", "model_length", "max_tokens")
@@ -119,7 +119,7 @@ def _tool_value(answer: Answer, schema: CompiledSchema) -> JsonObject:
         if call.name != NAME:
             raise _Unusable(f"the model called the tool {call.name[:_MAX_NAME_CHARS]!r}, and it has only {NAME!r}")
         try:
-            value = decode_object(_unicode(call.arguments))
+            value = decode_object(_unicode(call.arguments), max_values=MAX_REPLY_VALUES)
         except PlainDataError as error:
             raise _Unusable(f"the arguments of its tool call are not one plain JSON object: {error.reason}") from None
         values[canonical_bytes(value)] = value
