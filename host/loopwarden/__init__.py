@@ -4,6 +4,7 @@ async with Host(providers={"default": reply}, limits=Limits(max_total_agents=50)
     outcome = await host.run(Script.from_text(source), {"n": 3})
 """
 
+from loopwarden.approvals import Approvals, ApprovedSources, LockApprovals
 from loopwarden.checks import Check
 from loopwarden.contract import (
     AgentOutcome,
@@ -62,6 +63,8 @@ __all__ = [
     "AgentOutcome",
     "AgentReply",
     "AgentRequest",
+    "Approvals",
+    "ApprovedSources",
     "ArgsInvalid",
     "BreakerRule",
     "CallFacts",
@@ -86,6 +89,7 @@ __all__ = [
     "LaunchFailed",
     "LimitOverrides",
     "Limits",
+    "LockApprovals",
     "Loop",
     "LoopwardenError",
     "Opening",

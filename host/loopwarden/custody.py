@@ -99,14 +99,16 @@ class Custody:
 
     def wanted(self, queues: Mapping[str, int], providers: Sequence[str], deployment: Deployment) -> Wanted:
         """What this host can drive now."""
-        digests = {name: contract_digest(script.contract) for name, script in self.scripts.items()}
+        approvals = deployment.approvals
+        scripts = self.scripts.values() if approvals is None else approvals.fitting(self.scripts.values())
+        digests = {script.name: contract_digest(script.contract) for script in scripts}
         return Wanted(
             queues=queues,
             scripts={**digests, ANY_SCRIPT: PLAIN_DIGEST},
             replay=replay_version(),
             providers=providers,
             workspaces=sorted(deployment.workspaces),
-            sources=deployment.approved_sources,
+            sources=None if approvals is None else approvals.sources(),
             kill_grace_seconds=self.rules.kill_grace_seconds,
         )
 

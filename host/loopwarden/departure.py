@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from loopwarden.broker import Broker
 from loopwarden.event_log import EventLog
@@ -11,9 +11,21 @@ from loopwarden.following import Following, outcome_of
 from loopwarden.journal.run_journal import Loss
 from loopwarden.outcome import Outcome
 from loopwarden.session import Session
-from loopwarden.store.appends import AppendFailed
+from loopwarden.store.appends import AppendFailed, FencedOut
 from loopwarden.store.errors import StoreError
 from loopwarden.tenure import Tenure
+
+if TYPE_CHECKING:
+    from loopwarden.live_run import LiveRun
+
+_LOOK_SECONDS: Final = 0.5
+
+
+async def until_gone(run: "LiveRun[Any]") -> None:
+    """Wait until nothing of a run is left; on its store no longer than its lease lasts, then others take the run."""
+    while not await run.is_gone_within(_LOOK_SECONDS):
+        if run.tenure is not None and not run.tenure.lease.is_alive():
+            run.tenure.lost(FencedOut())
 
 
 class Departure:

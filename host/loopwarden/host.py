@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from loopwarden.adoption import Adoption, HostClosed
+from loopwarden.approvals import Approvals
 from loopwarden.breaker import BreakerBoard
 from loopwarden.checks import Check
 from loopwarden.clock import Clock, LoopClock
 from loopwarden.creation import Booking
 from loopwarden.custody import new_run_id
+from loopwarden.departure import until_gone
 from loopwarden.failures import InvalidRequest, ProviderUnfit
 from loopwarden.jobs.engine import JobEngine
 from loopwarden.jobs.request import AttachedScopes
@@ -39,6 +41,7 @@ from loopwarden.store.api import Store
 from loopwarden.store.appends import FencedOut
 from loopwarden.store.runs import Claim
 from loopwarden.tenure import Tenure
+from loopwarden.wall_probe import log_missing_walls
 from loopwarden.workspace import WorkspaceLock
 from loopwarden.worktree import Worktree, discard_worktree
 
@@ -50,7 +53,6 @@ MAX_REMEMBERED_RUNS: Final = 256
 MAX_REMEMBERED_AGENTS: Final = 10_000
 """Agents of remembered runs in all: each keeps its prompt, its value and its events. The last run is kept whatever."""
 
-_LOOK_SECONDS: Final = 0.5
 _CLOSED: Final = "this host was closed; make a new one"
 
 
@@ -62,7 +64,7 @@ class Host(JobEngine):
     policy that asks again needs `limits.max_extra_attempts`. With a `store` every run has a journal in it, and goes on
     on another host when this one dies: for that, hosts name in `scripts` what they can drive, and in `workspaces` the
     folders that they have under the names of the deployment. Whoever opened the store closes it, after the host.
-    With `approved_sources` only scripts with one of these digests run, also those that a row of the store holds.
+    Only what `approvals` takes runs, also of rows of the store; `require_bound`: only what is bounded by its cap.
     `attached_scopes` names the budgets that the settings attach to a run, by queue and loop; `keep_prompts` keeps
     prompts in journals, not their digests alone. `max_concurrent` bounds the live agents of a provider over all runs.
     Raises TypeError for what cannot be a provider, and ValueError for a policy that names one that does not exist.
@@ -84,7 +86,8 @@ class Host(JobEngine):
         leases: LeaseRules | None = None,
         attached_scopes: AttachedScopes | None = None,
         keep_prompts: bool = False,
-        approved_sources: Collection[str] | None = None,
+        approvals: Approvals | None = None,
+        require_bound: bool = False,
         max_concurrent: Mapping[str, int] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -98,7 +101,8 @@ class Host(JobEngine):
             allow_weak_confinement=allow_weak_confinement,
             has_store=store is not None,
             workspaces={name: Path(path) for name, path in (workspaces or {}).items()},
-            approved_sources=None if approved_sources is None else frozenset(approved_sources),
+            approvals=approvals,
+            require_bound=require_bound,
         )
         super().__init__(
             deployment,
@@ -164,7 +168,7 @@ class Host(JobEngine):
         try:
             await self._close_drivers()
             for run in list(self._live.values()):
-                await _until_gone(run)
+                await until_gone(run)
             # A start that is under way notices by itself; only then nobody asks for the launcher any more.
             await self._no_start.wait()
         finally:
@@ -294,6 +298,7 @@ class Host(JobEngine):
 
     async def _start(self, plan: Plan[Any, ResultT], booking: Booking) -> LiveRun[ResultT]:
         self._refuse_out_of_use(plan)
+        await self._refuse_unbounded(plan)
         custody, run_id = self.custody if self._is_journaled else None, new_run_id()
         async with AsyncExitStack() as undo:
             worktree = await isolate(plan, run_id)
@@ -335,6 +340,7 @@ class Host(JobEngine):
         async def begin() -> Tenure:
             return tenure
 
+        await self._refuse_unbounded(plan)
         async with AsyncExitStack() as undo:
             worktree = await isolate(plan, tenure.run_id, again=True)
             self._driven.add(tenure.run_id)
@@ -359,11 +365,10 @@ class Host(JobEngine):
         if lock is not None:
             undo.callback(lock.release)
         launcher = await self._ready_launcher()
-        required: frozenset[str] | None = frozenset() if self._deployment.allow_weak_confinement else None
         limits = WorkerLimits(
             memory_bytes=plan.limits.memory_bytes, cpu_seconds=int(plan.limits.cpu_seconds_per_run) + 1
         )
-        worker = await launcher.fork(limits, required)
+        worker = await launcher.fork(limits)
         record = RunRecord(run_id=run_id, plan=plan, walls=worker.walls, started_at=time.time(), worktree=worktree)
         run: LiveRun[Any] = LiveRun(
             record,
@@ -412,6 +417,7 @@ class Host(JobEngine):
                 self._launcher = await Launcher.start(
                     self._launcher_lost, allow_weak_confinement=self._deployment.allow_weak_confinement
                 )
+                log_missing_walls(self._launcher.walls)
             return self._launcher
 
     def _launcher_lost(self) -> None:
@@ -442,10 +448,3 @@ class Host(JobEngine):
             raise RuntimeError("this Host was entered in another process; make a new Host after a fork")
         if loop is not asyncio.get_running_loop():
             raise RuntimeError("this Host was entered on another event loop; make a Host for each loop")
-
-
-async def _until_gone(run: LiveRun[Any]) -> None:
-    """Wait until nothing of a run is left; on its store no longer than its lease lasts, then others take the run."""
-    while not await run.is_gone_within(_LOOK_SECONDS):
-        if run.tenure is not None and not run.tenure.lease.is_alive():
-            run.tenure.lost(FencedOut())

@@ -136,6 +136,10 @@ def _load(name: str, origin: str, source: EntryPoint | Path, settings: Settings)
                 f"the loop {name} of {origin} has broken defaults: {reason}; tell its authors"
             ) from None
         raise settings.refusal(("loops", name, *_written(place, given)), reason) from None
+    except Exception as error:  # as above
+        raise _BrokenLoopError(
+            f"the settings of the loop {name} of {origin} cannot be checked: {type(error).__name__}: {error}"
+        ) from error
     try:
         script = loop.build(options)
     except Exception as error:  # as above

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from loopwarden.agent_reply import provider_words
+from loopwarden.approvals import Approvals
 from loopwarden.checks import Check
 from loopwarden.contract import AgentOutcome, Contract, Delivery, Opening
 from loopwarden.failures import ArgsInvalid, InvalidRequest, ProviderUnfit, ScriptRejected, StartRefused
@@ -51,8 +52,10 @@ class Deployment:
     """Runs are journaled: an agent that a crash interrupts may be asked again."""
     workspaces: Mapping[str, Path] = field(default_factory=dict)
     """Workspaces by the names that all hosts of a store know them by."""
-    approved_sources: frozenset[str] | None = None
-    """Digests of the sources that may run; None: any."""
+    approvals: Approvals | None = None
+    """What may run; None: anything."""
+    require_bound: bool = False
+    """Run only what cannot start more agents than its cap, as vetting finds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,7 @@ def make_plan(
     """Check a request. Raises a subclass of `StartRefused`."""
     contract = script.contract
     limits = deployment.limits.resolved(has_store=deployment.has_store).lowered(overrides)
-    _check_source(script, limits)
+    check_source(script, limits)
     refuse_unapproved(script, deployment)
     decoded = _from_contract(lambda: contract.decode_args(args))
     limits = _cap_agents(_from_contract(lambda: contract.max_total_agents(decoded)), limits, overrides)
@@ -103,7 +106,7 @@ def make_plan(
         workspace = deployment.workspaces[name]
     folder = None if workspace is None else resolve_workspace(Path(workspace))
     if folder is not None:
-        refuse_inside(folder, deployment.state_folder, "the state folder")
+        refuse_ours_inside(folder, deployment)
         refuse_inside(folder, _lock_folder(deployment), "the folder of locks")
     if checks and folder is None:
         raise InvalidRequest("checks run in the workspace; give the run a workspace")
@@ -149,7 +152,8 @@ def _lock_folder(deployment: Deployment) -> Path:
         raise InvalidRequest(str(error)) from None
 
 
-def _check_source(script: Script[Any, Any], limits: Limits) -> None:
+def check_source(script: Script[Any, Any], limits: Limits) -> None:
+    """Raises `ScriptRejected` for a source that is no Unicode text, or too large."""
     try:
         size = len(script.source.encode("utf-8"))
     except UnicodeEncodeError:
@@ -162,10 +166,15 @@ def _check_source(script: Script[Any, Any], limits: Limits) -> None:
 
 def refuse_unapproved(script: Script[Any, Any], deployment: Deployment) -> None:
     """A deployment that approves scripts runs no other, wherever it comes from. Raises `ScriptRejected`."""
-    if deployment.approved_sources is not None and script.digest not in deployment.approved_sources:
-        raise ScriptRejected(
-            f"the script {script.name!r} is not approved by this deployment: its source has the digest {script.digest}"
-        )
+    if deployment.approvals is not None:
+        deployment.approvals.check(script)
+
+
+def refuse_ours_inside(workspace: Path, deployment: Deployment) -> None:
+    """What decides about runs lies where no agent can write. Raises `SettingsInWorkspace`."""
+    refuse_inside(workspace, deployment.state_folder, "the state folder")
+    for path in () if deployment.approvals is None else deployment.approvals.files:
+        refuse_inside(workspace, path, "the lock of approved scripts")
 
 
 def _cap_agents(fixed: int | None, limits: Limits, overrides: LimitOverrides) -> Limits:

@@ -2,12 +2,12 @@
 
 import functools
 import importlib.metadata
-import inspect
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import loopwarden_engine
+from loopwarden.code_digest import contract_code, files_digest
 from loopwarden.contract import Contract
 from loopwarden.journal.entries import ReplayVersion
 from loopwarden_engine.plain import digest
@@ -21,11 +21,11 @@ def replay_version() -> ReplayVersion:
     """The version of this host."""
     assert loopwarden_engine.__file__ is not None
     folder = Path(loopwarden_engine.__file__).parent
-    files = sorted(path for pattern in _RUNTIME for path in folder.glob(pattern))
+    files = [path for pattern in _RUNTIME for path in folder.glob(pattern)]
     return ReplayVersion(
         python=f"{sys.version_info.major}.{sys.version_info.minor}",
         restricted_python=importlib.metadata.version("RestrictedPython"),
-        policy=_digest(files, folder),
+        policy=files_digest(files, folder),
     )
 
 
@@ -36,17 +36,5 @@ def contract_digest(contract: Contract[Any, Any]) -> str:
     """
     kind = type(contract)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        file = inspect.getsourcefile(kind)
-    except TypeError:
-        file = None
-    if file is None or kind.__module__.partition(".")[0] == "loopwarden":
-        return digest(name.encode("utf-8"))
-    path = Path(file)
-    files = sorted(path.parent.glob("*.py")) if (path.parent / "__init__.py").exists() else [path]
-    return digest(f"{name}\n{_digest(files, path.parent)}".encode())
-
-
-def _digest(files: list[Path], folder: Path) -> str:
-    parts = [f"{path.relative_to(folder)} {digest(path.read_bytes())}" for path in files]
-    return digest("\n".join(parts).encode())
+    code = contract_code(contract).digest
+    return digest((name if code is None else f"{name}\n{code}").encode())

@@ -10,10 +10,10 @@ from loopwarden.contract import AgentOutcome, Delivery, Opening, PlainContract
 from loopwarden.failures import InvalidRequest, StartRefused
 from loopwarden.journal.fold import RunState
 from loopwarden.limits import Limits
-from loopwarden.plan import Deployment, Plan, refuse_unapproved
+from loopwarden.plan import Deployment, Plan, refuse_ours_inside, refuse_unapproved
 from loopwarden.replay_version import contract_digest, replay_version
 from loopwarden.script import Script
-from loopwarden.workspace import refuse_inside, resolve_workspace
+from loopwarden.workspace import resolve_workspace
 from loopwarden_engine.plain import copy_object
 
 PLAIN_DIGEST: Final = contract_digest(PlainContract())
@@ -125,5 +125,5 @@ def workspace_of(state: RunState, deployment: Deployment) -> Path | None:
     else:
         raise InvalidRequest(f"this host declares no workspace {recorded[:100]!r}; see [workspaces] in the settings")
     folder = resolve_workspace(path)
-    refuse_inside(folder, deployment.state_folder, "the state folder")
+    refuse_ours_inside(folder, deployment)
     return folder

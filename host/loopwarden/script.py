@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from loopwarden.code_digest import contract_code
 from loopwarden.contract import Contract, PlainContract
 from loopwarden.failures import ScriptRejected
 from loopwarden_engine.plain import JsonObject, JsonValue, digest
@@ -25,6 +26,9 @@ class Script(Generic[ArgsT, ResultT]):
     name: str
     source: str
     contract: Contract[ArgsT, ResultT]
+
+    def __post_init__(self) -> None:
+        contract_code(self.contract)  # remembered: later its files may be others than those that were imported
 
     @property
     def digest(self) -> str:

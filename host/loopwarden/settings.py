@@ -4,6 +4,7 @@
     state_folder = "~/runs"
     script_folders = ["~/loops"]
     allow_weak_confinement = false
+    require_approved = true
 
     [providers.claude]
     type = "claude"
@@ -49,6 +50,7 @@ from pydantic.alias_generators import to_camel
 
 from loopwarden.failures import InvalidRequest
 from loopwarden.limits import Limits
+from loopwarden.lock_file import LOCK_NAME
 from loopwarden.ownership import why_untrusted
 from loopwarden.provider_settings import AGENT_PROGRAMS, Argument, CommandSettings, OpenAISettings, ProviderSettings
 from loopwarden.run_folder import default_state_folder
@@ -81,6 +83,9 @@ class _File(BaseModel):
     state_folder: Argument | None = None
     script_folders: list[Argument] = []
     allow_weak_confinement: bool = False
+    require_approved: bool = False
+    require_bound: bool = False
+    lock: Argument | None = None
     providers: dict[str, ProviderSettings] = {}
     limits: dict[str, Any] = {}
     loops: dict[str, dict[str, Any]] = {}
@@ -107,6 +112,12 @@ class Settings:
     script_folders: tuple[Path, ...] = ()
     state_folder: Path = field(default_factory=default_state_folder)
     allow_weak_confinement: bool = False
+    require_approved: bool = False
+    """Run only what the lock names."""
+    require_bound: bool = False
+    """Run only what cannot start more agents than it may."""
+    lock: Path | None = None
+    """The lock of approved scripts, see `loopwarden.lock_file`. None without a file: see `default_lock`."""
     store: StoreSettings = field(default_factory=StoreSettings)
     """With the path of an SQLite store as an absolute one."""
     scopes: Mapping[str, ScopeSettings] = field(default_factory=dict)
@@ -131,6 +142,9 @@ class Settings:
             "scriptFolders": [str(folder) for folder in self.script_folders],
             "stateFolder": str(self.state_folder),
             "allowWeakConfinement": self.allow_weak_confinement,
+            "requireApproved": self.require_approved,
+            "requireBound": self.require_bound,
+            "lock": None if self.lock is None else str(self.lock),
             "store": self.store.to_json(),
             "scopes": {name: scope.to_json() for name, scope in self.scopes.items()},
             "queues": {name: queue.to_json() for name, queue in self.queues.items()},
@@ -139,9 +153,10 @@ class Settings:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the resolved settings, without the place of the file and without the values of variables."""
+        """SHA-256 of the resolved settings, without the places of file and lock and the values of variables."""
         shown = self.to_json()
         del shown["file"]
+        del shown["lock"]
         return digest(canonical_bytes(shown))
 
 
@@ -153,6 +168,11 @@ def default_settings_path() -> Path:
     except RuntimeError:
         raise InvalidRequest("this user has no home folder; set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME") from None
     return folder / "loopwarden" / FILE_NAME
+
+
+def default_lock() -> Path:
+    """The lock of who has no settings: where it would lie beside them. Raises `InvalidRequest`."""
+    return default_settings_path().with_name(LOCK_NAME)
 
 
 def load_settings(config: Path | None = None) -> Settings:
@@ -213,6 +233,7 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
     script_folders = tuple(
         _folder(path, text, ("script_folders", index), folder) for index, folder in enumerate(file.script_folders)
     )
+    lock = _folder(path, text, ("lock",), LOCK_NAME if file.lock is None else file.lock)
     if file.state_folder is None:
         state_folder = default_state_folder()
     else:
@@ -228,6 +249,9 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
         script_folders=script_folders,
         state_folder=state_folder,
         allow_weak_confinement=file.allow_weak_confinement,
+        require_approved=file.require_approved,
+        require_bound=file.require_bound,
+        lock=lock,
         store=_with_whole_path(file.store, path, text),
         scopes=file.scopes,
         queues=file.queues,

@@ -6,6 +6,7 @@ import types
 import pytest
 
 import loopwarden
+import loopwarden.testing
 import loopwarden_engine
 from loopwarden import failures
 from loopwarden.failures import MEANINGS, Code, RunFailed, StartRefused
@@ -51,7 +52,7 @@ def test_codes_that_a_worker_may_send_are_codes_of_the_host() -> None:
 
 def test_public_names_are_listed_sorted_and_documented() -> None:
     """`__all__` is what is really public, and each thing says what it is."""
-    for module in (loopwarden, loopwarden_engine):
+    for module in (loopwarden, loopwarden.testing, loopwarden_engine):
         assert module.__all__ == sorted(module.__all__)
         public = {
             name

@@ -1,7 +1,6 @@
 """`loopwarden run` as a person uses it: exit codes, receipts, what goes to which stream."""
 
 import json
-import platform
 import sys
 from pathlib import Path
 
@@ -261,7 +260,25 @@ def test_doctor_says_what_stands(home: Home) -> None:
     assert done.json["problems"] == []
     assert {wall["name"] for wall in done.json["walls"]} >= {"seccomp", "landlock", "rlimits"}
     assert [loop["name"] for loop in done.json["loops"]] == ["ralph"]
-    assert "everything stands" in home.run("doctor").out
+    assert "runs can start here" in home.run("doctor").out
+
+
+def test_doctor_does_not_call_everything_standing_when_a_wall_is_missing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unneeded() -> list[Wall]:
+        return [
+            Wall(name="identity", stands=stands, mandatory=False, detail="not root" if not stands else "nobody")
+            for stands in answers
+        ]
+
+    monkeypatch.setattr(doctor, "probe_walls", unneeded)
+    answers = [True]
+    assert home.run("doctor").out.endswith("\neverything stands: runs can start here\n")
+    answers = [False]
+    done = home.run("doctor")
+    assert done.exit == 0
+    assert done.out.endswith("\nevery wall stands that a run needs: runs can start here\n")
 
 
 def test_the_help_of_a_loop_lists_the_options_of_its_arguments(home: Home) -> None:
@@ -308,15 +325,15 @@ def test_doctor_takes_weak_walls_where_the_settings_allow_them(home: Home, monke
         return [Wall(name="landlock", stands=False, mandatory=True, detail="the kernel has none")]
 
     monkeypatch.setattr(doctor, "probe_walls", weak)
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     refused = home.run("doctor")
     assert refused.exit == 1
-    assert "set allow_weak_confinement" in refused.out
+    assert "problem: the wall landlock does not stand: the kernel has none" in refused.out
+    assert "runs are refused without this wall; use Linux 5.13 or newer with seccomp and Landlock" in refused.out
     config = home.settings("allow_weak_confinement = true\n")
     done = home.run("doctor", "--config", str(config))
     assert done.exit == 0
     assert "runs can start here, without these walls: landlock" in done.out
-    assert "set allow_weak_confinement" not in done.out
+    assert "runs are refused" not in done.out
     assert home.run("doctor", "--config", str(config), "--json").json["problems"] == []
 
 

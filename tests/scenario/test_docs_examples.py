@@ -5,6 +5,7 @@ import importlib
 import json
 import logging
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ def main(args):
 TESTED = {
     "README": {"loop", "embed"},
     "write-a-loop": {
-        "first", "language", "votes-pyproject", "votes-loop", "votes-contract", "votes-package",
+        "first", "test", "language", "votes-pyproject", "votes-loop", "votes-contract", "votes-package",
     },
     "write-a-provider": {"function", "class", "cancellation", "command"},
     "embed": {"run", "events", "errors", "several", "store", "sync", "logs"},
@@ -130,6 +131,14 @@ def test_the_first_loop_says_so_when_its_first_agent_fails() -> None:
 
     value = play(example("write-a-loop/first"), {"version": "1.2"}, reply)
     assert value == {"notes": None, "faults": ["the first agent failed"]}
+
+
+def test_the_tests_of_the_first_loop_pass_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "release_notes.py").write_text(example("write-a-loop/first"))
+    (tmp_path / "test_release_notes.py").write_text(example("write-a-loop/test"))
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1].partition(" in ")[0]) == (0, "3 passed"), done.stdout
 
 
 def test_the_tour_of_the_language_computes_what_plain_python_would() -> None:

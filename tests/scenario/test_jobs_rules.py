@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from loopwarden import Code, InvalidRequest, Limits, Script, ScriptRejected
+from loopwarden.approvals import ApprovedSources
 from loopwarden.journal.entries import Held, LimitsRaised
 from loopwarden.journal.verify import verify
 from loopwarden.lease_keeper import LeaseRules
@@ -31,7 +32,7 @@ def main(args):
 def test_a_host_runs_only_approved_sources_wherever_they_come_from(in_lab: InLab) -> None:
     async def case(lab: JobLab) -> None:
         anything = await lab.host()
-        strict = await lab.host(approved_sources=[FAN.digest])
+        strict = await lab.host(approvals=ApprovedSources([FAN.digest]))
         with pytest.raises(ScriptRejected, match="is not approved by this deployment"):
             await strict.start(CHAIN, {"n": 1})
         with pytest.raises(ScriptRejected, match="is not approved by this deployment"):

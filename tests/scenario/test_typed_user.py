@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 from loopwarden import AgentRequest, JsonObject, Script, run_sync
+from loopwarden.loop_package import write_loop_package
 from support.pages import blocks, example
 
 SCRIPT = '''"""A script with types; the hooks have theirs."""
@@ -86,7 +88,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set
 
 
 def write_program(folder: Path) -> None:
-    """A user's project: every Python example that is no script, a typed script, and a file full of mistakes."""
+    """A user's project: every Python example that is no script, a typed script, a new loop, a file full of mistakes."""
     package = folder / "votes"
     package.mkdir()
     for block, file in (("contract", "contract.py"), ("package", "__init__.py")):
@@ -94,8 +96,15 @@ def write_program(folder: Path) -> None:
     for block in blocks():
         name = block.name or ""
         # Scripts of pages have no types, and mypy --strict demands them of everybody.
-        if block.language == "python" and name != "README/loop" and not name.startswith("write-a-loop/"):
+        is_script = name == "README/loop" or name in ("write-a-loop/first", "write-a-loop/language")
+        if block.language == "python" and not is_script and not name.startswith("write-a-loop/votes"):
             (folder / f"{name.replace('/', '_').replace('-', '_')}.py").write_text(block.text)
+    new = folder / "new"
+    new.mkdir()
+    write_loop_package("drafts", new)
+    for part in ("src/drafts", "tests/test_drafts.py"):  # to where both checkers look for a module
+        (new / "drafts" / part).rename(folder / Path(part).name)
+    rmtree(new)
     (folder / "script.py").write_text(SCRIPT)
     (folder / "wrong.py").write_text(WRONG)
 

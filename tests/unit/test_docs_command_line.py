@@ -68,7 +68,7 @@ def parts(folder: Path) -> dict[str, str]:
     ralph, own, shared = commands_of_ralph_and_file(folder)
     plain = (
         "continue", "resume", "host", "runs", "show", "events", "cancel", "rerun", "replay", "verify", "export",
-        "prune", "providers", "doctor", "demo",
+        "prune", "providers", "new", "vet", "approve", "doctor", "demo",
     )  # fmt: skip
     return {
         "root": page_table(get_command(build_app(Line.read([])))),

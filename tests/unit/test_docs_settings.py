@@ -24,7 +24,9 @@ from loopwarden_scripts.ralph import RalphSettings
 from support.pages import between
 
 PAGE = "docs/settings.md"
-IN_WORDS = {"default_provider": "the only one", "state_folder": "the user's"}
+IN_WORDS = {
+    "default_provider": "the only one", "state_folder": "the user's", "lock": "`loopwarden.lock` beside the file",
+}  # fmt: skip
 """What a key without a fixed default falls back to."""
 
 

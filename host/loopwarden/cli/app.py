@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
+from loopwarden.cli.approving import approve_command
 from loopwarden.cli.budget import budget_app
 from loopwarden.cli.continuing import continue_command
 from loopwarden.cli.demo import demo_command
@@ -24,6 +25,7 @@ from loopwarden.cli.history import runs_command, show_command
 from loopwarden.cli.hosting import host_command
 from loopwarden.cli.journals import export_command, replay_command, verify_command
 from loopwarden.cli.loop_commands import PLAIN_HELP, PROGRAM_HELP, RunOptions, loop_command
+from loopwarden.cli.new import new_command
 from loopwarden.cli.output import Output, OutputLostError, give_up_output, prepare_streams
 from loopwarden.cli.preparation import prepare
 from loopwarden.cli.providers import providers_command
@@ -34,6 +36,7 @@ from loopwarden.cli.run_changes import cancel_command, prune_command
 from loopwarden.cli.running import run_and_report
 from loopwarden.cli.schedule import schedule_app
 from loopwarden.cli.submitting import SUBMIT_OPTIONS, rerun_command, submit
+from loopwarden.cli.vetting import vet_command
 from loopwarden.cli.watching import events_command
 from loopwarden.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_STARTED, Code, Failure, StartRefused
 from loopwarden.logs import LEVELS, configure_logs
@@ -198,6 +201,10 @@ def build_app(line: Line) -> typer.Typer:
     _add(app, "prune", prune_command(line.config), "Remove runs that ended long ago.")
     providers_help = "List the providers, what they can do and whether they are in use; --probe asks one."
     _add(app, "providers", providers_command(line.config), providers_help)
+    _add(app, "new", new_command(line.config), "Write a loop package of your own, with a contract and a test.")
+    _add(app, "vet", vet_command(line.config), "Check scripts in a confined worker, without running them.")
+    approve_help = "Write what was vetted into the lock, by content; --check compares with it, for CI."
+    _add(app, "approve", approve_command(line.config), approve_help)
     _add(app, "doctor", doctor_command(line.config), "Show platform, walls, settings in force and loops found.")
     app.add_typer(budget_app(line.config), name="budget")
     app.add_typer(queue_app(line.config), name="queue")

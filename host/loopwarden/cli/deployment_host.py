@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from loopwarden.approvals import LockApprovals
 from loopwarden.cli.provider_choice import NO_PROVIDER, absent_provider
 from loopwarden.failures import StartRefused, StoreRefused
 from loopwarden.host import Host
@@ -73,6 +74,14 @@ async def store_for_runs(settings: Settings) -> AsyncIterator[Store | None]:
         await store.close()
 
 
+def approvals_of(settings: Settings) -> LockApprovals | None:
+    """What the settings approve; None when they require no approval."""
+    if not settings.require_approved:
+        return None
+    assert settings.lock is not None, "settings that come from a file name a lock"
+    return LockApprovals(settings.lock)
+
+
 def make_host(
     settings: Settings,
     store: Store | None,
@@ -108,6 +117,8 @@ def make_host(
         },
         attached_scopes=attached,
         keep_prompts=settings.store.keep_prompts,
+        approvals=approvals_of(settings),
+        require_bound=settings.require_bound,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from loopwarden.cli.caps import deployment_limits
+from loopwarden.cli.deployment_host import approvals_of
 from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, scratch_workspace
 from loopwarden.cli.provider_words import policy_words, what_is_asked
@@ -75,6 +76,8 @@ async def _first_request(prepared: Prepared) -> _Found:
         limits=deployment_limits(prepared.request, settings),
         default_provider=prepared.chosen.name,
         allow_weak_confinement=settings.allow_weak_confinement,
+        approvals=approvals_of(settings),
+        require_bound=settings.require_bound,
     ) as host:
         # Without the workspace: nothing will be done in it, so a run that holds it is not in the way.
         asking = prepared.request

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from loopwarden.cli.deployment_host import contract_scripts, deployment_providers
+from loopwarden.cli.deployment_host import approvals_of, contract_scripts, deployment_providers
 from loopwarden.display import shown_line
 from loopwarden.failures import StartRefused
 from loopwarden.journal.entries import ReplayVersion
@@ -22,6 +22,8 @@ class Fitness:
     replay: ReplayVersion
     contracts: Mapping[str, str]
     """By name of the script: digest of the contract."""
+    sources: Collection[str] | None
+    """Digests of the sources that are approved; None: any."""
     providers: Collection[str]
     problems: Mapping[str, str]
     """Providers of the settings that cannot be asked from here: why."""
@@ -31,7 +33,7 @@ class Fitness:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """What the settings allow."""
-        providers = deployment_providers(settings)
+        providers, approvals = deployment_providers(settings), approvals_of(settings)
         try:
             scripts = contract_scripts(find_loops(settings))
         except StartRefused:  # settings of a loop that cannot be: no host starts with them
@@ -39,6 +41,7 @@ class Fitness:
         return cls(
             replay=replay_version(),
             contracts={script.name: contract_digest(script.contract) for script in scripts},
+            sources=None if approvals is None else approvals.sources(),
             providers=providers.providers.keys(),
             problems=providers.problems,
             workspaces=settings.workspaces.keys(),
@@ -49,7 +52,18 @@ class Fitness:
         """Why a host here could not drive the run, in a clause; None when it could, or when nobody has to."""
         if row.status is Status.FINISHED:
             return None
-        return self._version(row) or self._contract(row) or self._provider(row) or self._workspace(row)
+        return (
+            self._approval(row)
+            or self._version(row)
+            or self._contract(row)
+            or self._provider(row)
+            or self._workspace(row)
+        )
+
+    def _approval(self, row: RunRow) -> str | None:
+        if self.sources is None or row.source_digest in self.sources:
+            return None
+        return "its script is not approved here, or not any more: see `loopwarden approve`"
 
     def _version(self, row: RunRow) -> str | None:
         if row.replay.python != self.replay.python:

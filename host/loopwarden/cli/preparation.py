@@ -146,6 +146,7 @@ def _workspace(request: Request) -> tuple[Path | None, tuple[str, ...]]:
 
 def _refuse_ours_inside(workspace: Path, request: Request, settings: Settings) -> None:
     refuse_inside(workspace, settings.path, "the settings file")
+    refuse_inside(workspace, settings.lock, "the lock of approved scripts")
     refuse_inside(workspace, request.target.file, "the script")
     refuse_inside(workspace, settings.state_folder, "the state folder")
     for folder in settings.script_folders:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from loopwarden.cli import values
-from loopwarden.cli.deployment_host import contract_scripts, loop_names, make_host, store_for_runs
+from loopwarden.cli.deployment_host import approvals_of, contract_scripts, loop_names, make_host, store_for_runs
 from loopwarden.cli.foreground import Ended, Foreground, interruptible
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
@@ -32,10 +32,12 @@ from loopwarden.following import outcome_of
 from loopwarden.host import Host
 from loopwarden.jobs.refusals import refusing
 from loopwarden.journal.entries import Created
+from loopwarden.journal.fold import RunState
 from loopwarden.launch_record import LaunchRecord, LaunchRecordError, read_launch_record, write_launch_record
 from loopwarden.limits import LimitOverrides, Limits
-from loopwarden.loops import find_loops
+from loopwarden.loops import Catalogue, find_loops
 from loopwarden.outcome import Outcome
+from loopwarden.resuming import script_of
 from loopwarden.run import Run
 from loopwarden.run_folder import RECEIPT, RunFolderError, make_private_folder, runs_folder
 from loopwarden.script import Script
@@ -122,10 +124,12 @@ async def _resume(given: Mapping[str, Any], program: tuple[str, ...], settings: 
                 raise InvalidRequest('this deployment keeps no journals: the settings say url = "none" under [store]')
             with refusing():
                 row = await need_stored(store, given["run"])
-                created = (await state_of(store, row.run_id)).created
+                state = await state_of(store, row.run_id)
+            created = state.created
             earlier = _Earlier(row=row, created=created, record=_launch_record(settings, row.run_id))
             chosen = _choose(earlier, given, program, settings)
             catalogue = find_loops(settings)
+            _refuse_unapproved(state, catalogue, settings)
             providers = interruptible(chosen.providers)
             output.say(_first_line(row))
 
@@ -155,6 +159,13 @@ async def _resume(given: Mapping[str, Any], program: tuple[str, ...], settings: 
 
 
 # ---- what is resumed, and with what
+
+
+def _refuse_unapproved(state: RunState, catalogue: Catalogue, settings: Settings) -> None:
+    """Before the run is claimed: what waits for an approval goes on waiting. Raises a subclass of `StartRefused`."""
+    approvals = approvals_of(settings)
+    if approvals is not None:
+        approvals.check(script_of(state, {script.name: script for script in contract_scripts(catalogue)}))
 
 
 def _raised(given: Mapping[str, Any]) -> LimitOverrides:

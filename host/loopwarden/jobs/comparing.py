@@ -75,8 +75,7 @@ async def compare(
     silent = dataclasses.replace(deployment, providers=_silent(state, deployment), policies={}, workspaces={})
     plan = plan_from(_without_place(state), custody.scripts, silent)
     limits = WorkerLimits(memory_bytes=plan.limits.memory_bytes, cpu_seconds=int(plan.limits.cpu_seconds_per_run) + 1)
-    required: frozenset[str] | None = frozenset() if deployment.allow_weak_confinement else None
-    worker = await (await launcher()).fork(limits, required)
+    worker = await (await launcher()).fork(limits)
     comparison = _Comparison(state, plan, worker)
     difference = await comparison.carry_out()
     return Verdict(

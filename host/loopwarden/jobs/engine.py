@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Unpack
 
+from loopwarden.bound_rule import refuse_unbounded
 from loopwarden.breaker import BreakerBoard
 from loopwarden.checks import Check
 from loopwarden.creation import DEFAULT_QUEUE, Booking, new_run
@@ -25,14 +26,13 @@ from loopwarden.jobs.refusals import refuse_unknown_scopes, refusing
 from loopwarden.jobs.reopening import Reopening
 from loopwarden.jobs.repeating import plan_again
 from loopwarden.jobs.request import AttachedScopes, JobRequest, no_scopes
-from loopwarden.jobs.vetting import Vetting
 from loopwarden.jobs.watching import events_of, outcome_of_job
 from loopwarden.launching import Launcher
 from loopwarden.lease_keeper import LeaseRules
-from loopwarden.limits import LimitOverrides
+from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.live_run import LiveRun
 from loopwarden.outcome import Outcome
-from loopwarden.plan import Deployment, Isolation, Plan
+from loopwarden.plan import Deployment, Isolation, Plan, check_source
 from loopwarden.policy import NO_POLICY
 from loopwarden.receipt import Receipt
 from loopwarden.run import Run
@@ -45,6 +45,7 @@ from loopwarden.store.runs import (
     RunRow,
     Status,
 )
+from loopwarden.vetting import Vetted, Vetting
 
 
 class JobEngine(ABC):
@@ -74,6 +75,15 @@ class JobEngine(ABC):
         self._opening = asyncio.Lock()
         self._vetting = Vetting()
         self._drivers: set[Driver] = set()
+
+    async def vet(self, script: Script[Any, Any]) -> Vetted:
+        """Check a script without running it, in a confined worker; says what it does with its hooks.
+
+        Raises `ScriptRejected` with all violations, `LaunchFailed`, `ConfinementUnavailable`. Needs no approval.
+        """
+        self._refuse_unusable()
+        check_source(script, self._deployment.limits)
+        return await self._vet(script, self._deployment.limits)
 
     # ---- submit
 
@@ -156,8 +166,17 @@ class JobEngine(ABC):
         custody.learn(plan.script)
         with refusing():
             await refuse_unknown_scopes(custody, booking.scopes)
-        await self._vetting.vet(plan.script, plan.limits, self._ready_launcher, self._job_deployment)
+        await self._vet(plan.script, plan.limits)
+        await self._refuse_unbounded(plan)
         return new_run(plan, new_run_id(), booking)
+
+    async def _vet(self, script: Script[Any, Any], limits: Limits) -> Vetted:
+        return await self._vetting.vet(script, limits, self._ready_launcher)
+
+    async def _refuse_unbounded(self, plan: Plan[Any, Any]) -> None:
+        """For what begins at once. Raises a subclass of `StartRefused`."""
+        if self._deployment.require_bound:
+            refuse_unbounded(plan, (await self._vet(plan.script, plan.limits)).findings.bound)
 
     async def _create(self, custody: Custody, runs: Sequence[NewRun]) -> list[str]:
         with refusing():
@@ -290,7 +309,8 @@ class JobEngine(ABC):
         custody = await self._jobs()
         with refusing():
             await self._need(custody, run_id)
-            claimed = await Reopening(custody, self._job_deployment).reopen(run_id, by=by, why=why, raised=raised)
+            reopening = Reopening(custody, self._job_deployment, self._refuse_unbounded)
+            claimed = await reopening.reopen(run_id, by=by, why=why, raised=raised)
             try:
                 run = await self.adopt(*claimed)
             except StartRefused as refusal:

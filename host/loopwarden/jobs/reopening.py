@@ -2,8 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from loopwarden.custody import Custody
 from loopwarden.failures import Code, InvalidRequest, StartRefused
@@ -12,7 +12,7 @@ from loopwarden.journal.entries import Reopened
 from loopwarden.journal.fold import RunState
 from loopwarden.journal.moves import Stage
 from loopwarden.limits import LimitOverrides, Limits
-from loopwarden.plan import Deployment
+from loopwarden.plan import Deployment, Plan
 from loopwarden.resuming import limits_from, plan_from, script_of
 from loopwarden.store.api import MAX_PAGE
 from loopwarden.store.errors import StoreError
@@ -32,12 +32,16 @@ _MUST_RISE: Final[Mapping[str, str]] = {
 class Reopening:
     """Reopens runs of one store, for one deployment."""
 
-    def __init__(self, custody: Custody, deployment: Deployment) -> None:
+    def __init__(
+        self, custody: Custody, deployment: Deployment, refuse: Callable[[Plan[Any, Any]], Awaitable[None]]
+    ) -> None:
+        """`refuse` raises a subclass of `StartRefused` for a plan that this host does not begin."""
         self._custody = custody
         self._deployment = deployment
+        self._refuse = refuse
 
     async def reopen(self, run_id: str, *, by: str, why: str, raised: LimitOverrides) -> tuple[Claim, float]:
-        """Claim a run and reopen it. Raises `InvalidRequest`, `ArgsInvalid`, and `StoreError`."""
+        """Claim a run and reopen it. Raises a subclass of `StartRefused`, and `StoreError`."""
         following = Following(self._custody.store, run_id)
         await following.more()
         state = following.state
@@ -47,7 +51,7 @@ class Reopening:
         if not is_repaired:
             self._refuse_unresumable(state)
         limits, args = self._risen(state, raised)
-        self._refuse_undrivable(state, limits, args)
+        await self._refuse_undrivable(state, limits, args)
         claim, asked_at = await self._custody.claim_one(run_id)
         tenure = self._custody.tenure(claim, asked_at)
         if is_repaired and tenure.recorded.stage is not Stage.HELD:
@@ -90,10 +94,12 @@ class Reopening:
                 "held, can be resumed. Run it again with `loopwarden rerun`"
             )
 
-    def _refuse_undrivable(self, state: RunState, limits: Mapping[str, int | float | None], args: JsonObject) -> None:
+    async def _refuse_undrivable(
+        self, state: RunState, limits: Mapping[str, int | float | None], args: JsonObject
+    ) -> None:
         """What keeps this host from driving the run is said before anything changes."""
         risen = dataclasses.replace(state, limits={**state.limits, **limits}, args={**state.args, **args})
-        plan_from(risen, self._custody.scripts, self._deployment)
+        await self._refuse(plan_from(risen, self._custody.scripts, self._deployment))
 
     def _risen(self, state: RunState, raised: LimitOverrides) -> tuple[dict[str, int | float | None], JsonObject]:
         """The limits that change, and the arguments that rise with them."""

@@ -241,3 +241,36 @@ def test_a_key_that_a_table_does_not_have_is_refused_with_those_that_this_table_
     place, reason = describe_problem(caught.value, Outer)
     assert place[-1] == "x"
     assert reason == f"there is no such key; there are: {keys}"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("require_approved = true\n", "{beside}/loopwarden.lock"),
+        ('lock = "locks/ours.lock"\n', "{beside}/locks/ours.lock"),
+        ('lock = "/etc/ours.lock"\n', "/etc/ours.lock"),
+        ('lock = "~/ours.lock"\n', "{home}/ours.lock"),
+    ],
+)
+def test_the_lock_lies_beside_the_file_unless_it_says_where(tmp_path: Path, text: str, place: str) -> None:
+    path = tmp_path / "loopwarden.toml"
+    path.write_text(text)
+    settings = load_settings(path)
+    assert str(settings.lock) == place.format(beside=tmp_path, home=Path.home())
+    assert settings.require_approved is text.startswith("require")
+    assert not settings.require_bound
+
+
+def test_what_approval_asks_is_part_of_the_digest_and_where_the_lock_lies_is_not(tmp_path: Path) -> None:
+    digests = []
+    for name, text in (
+        ("a", ""),
+        ("b", 'lock = "x"\n'),
+        ("c", "require_approved = true\n"),
+        ("d", "require_bound = true\n"),
+    ):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        digests.append(load_settings(path).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
