@@ -63,8 +63,11 @@ async def renewed_until_up(lease: LeaseView, workspace: Path) -> None:
 
 @contextlib.contextmanager
 def handles(pids: set[int]) -> Iterator[list[int]]:
-    """Pidfds of processes."""
-    opened = [os.pidfd_open(pid) for pid in sorted(pids)]
+    """Pidfds of processes; one that ended by itself since it was seen, as the parent of a daemon does, is left out."""
+    opened = []
+    for pid in sorted(pids):
+        with contextlib.suppress(ProcessLookupError):
+            opened.append(os.pidfd_open(pid))
     try:
         yield opened
     finally:
