@@ -44,6 +44,9 @@ class Costs:
         scopes = self._sizes.scopes
         tree = scopes.module.node
         assert isinstance(tree, ast.Module)
+        for binding in scopes.module.variables["main"].bindings:
+            if binding.node not in tree.body:  # after `global main` in a function or class
+                return unknown(line_of(binding.node), "main may become something else here")
         parts: list[Count] = [self._unseen(), self._block(tree.body, scopes.module, {})]
         for statement in tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name == "main":

@@ -15,7 +15,7 @@ from .calls import UNSEEN
 from .expressions import Expressions
 from .scopes import Scope, Scopes
 from .store import TooLargeError
-from .things import ARGS, ELSEWHERE, NOTHING, PLAIN, SCALAR, Builtin, Class, Function, Hook, Made, Module, Things
+from .things import ARGS, NOTHING, PLAIN, SCALAR, Builtin, Class, Function, Hook, Made, Module, Things
 
 _MAX_PASSES: Final = 60
 

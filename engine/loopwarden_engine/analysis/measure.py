@@ -72,7 +72,13 @@ class Measure(ABC):
 
     def at_most(self, number: Exact | AtMost) -> Node:
         """The largest that a number can be, 0 where it is below."""
-        return number.count if isinstance(number, AtMost) else self._times(number.value)
+        if isinstance(number, AtMost):
+            return number.count
+        value = number.value
+        if self.formula.number(value) is None:
+            # Of arithmetic with a float nothing is said: `min(2.5, i)` may give i, though range() takes no float.
+            value = self.formula.row("subtract", value, self._literal(0))
+        return self._times(value)
 
     def less(self, count: Node, number: int) -> Node:
         """A count less a constant, and not below 0."""
