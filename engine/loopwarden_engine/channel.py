@@ -8,7 +8,8 @@ import socket
 from typing import Final, NoReturn
 
 from loopwarden_engine.framing import FrameReader, frame
-from loopwarden_engine.messages import FromHost, FromWorker, decode_from_host, encode_from_worker
+from loopwarden_engine.message_decoding import decode_from_host
+from loopwarden_engine.messages import FromHost, FromWorker, encode_from_worker
 
 _RECEIVE_BYTES: Final = 64 * 1024
 _FLUSH_BYTES: Final = 64 * 1024

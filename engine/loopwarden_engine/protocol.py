@@ -6,10 +6,12 @@ waits with nothing to consume is silent until it gets a reply; narration is coun
 more is read. Any breach raises `ProtocolBreach`, and the machine is dead from then on.
 """
 
+from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
 from loopwarden_engine.framing import FrameError, FrameReader, frame
+from loopwarden_engine.message_decoding import decode_from_worker, decode_from_worker_in_steps
 from loopwarden_engine.messages import (
     Call,
     Failed,
@@ -26,10 +28,12 @@ from loopwarden_engine.messages import (
     Reply,
     Result,
     Start,
-    decode_from_worker,
     encode_from_host,
 )
 from loopwarden_engine.plain import JsonValue
+
+_LARGE_FRAME_BYTES: Final = 64 * 1024
+"""What is longer is decoded in steps."""
 
 
 class ProtocolBreach(Exception):
@@ -70,13 +74,15 @@ LEGAL_MOVES: Final[dict[State, dict[type[FromWorker], State]]] = {
 class HostProtocol:
     """One conversation, seen from the host.
 
-    `receive(data)` adds what the socket brought; `next_message()` gives one message or None. The `send_*` methods
-    return the bytes to write. `ValueError` from a `send_*` method is our own mistake, not the worker's.
+    `receive(data)` adds what the socket brought; `next_message()` gives one message or None, which says that more
+    bytes are needed, unless `is_decoding`: then the next call takes the next step of a large message. The `send_*`
+    methods return the bytes to write. `ValueError` from a `send_*` method is our own mistake, not the worker's.
     """
 
     __slots__ = (
         "_calls",
         "_consumed",
+        "_decoding",
         "_is_vetting",
         "_is_waiting",
         "_keys",
@@ -91,6 +97,7 @@ class HostProtocol:
     def __init__(self, *, max_frame_bytes: int, max_narration: int) -> None:
         self.state = State.NEW
         self._reader = FrameReader(max_frame_bytes)
+        self._decoding: Generator[None, None, FromWorker] | None = None
         self._max_narration = max_narration
         self._narration = 0
         self._calls = 0
@@ -105,6 +112,11 @@ class HostProtocol:
     def all_replies_consumed(self) -> bool:
         """True when the worker said that it took every reply that was sent."""
         return self._consumed == self._replies_sent
+
+    @property
+    def is_decoding(self) -> bool:
+        """True while a large message is decoded in part."""
+        return self._decoding is not None
 
     def send_start(self, start: Start) -> bytes:
         """Bytes that hand the worker its script. Once, first."""
@@ -134,6 +146,7 @@ class HostProtocol:
         """Nothing more is read: keep no part of what came, which may be a mebibyte, for as long as the run is known."""
         self.state = State.ENDED
         self._reader = FrameReader(0)
+        self._decoding = None
         self._keys.clear()
 
     def receive(self, data: bytes) -> None:
@@ -141,17 +154,15 @@ class HostProtocol:
         self._reader.feed(data)
 
     def next_message(self) -> FromWorker | None:
-        """Return the next message, or None when more bytes are needed. Raises `ProtocolBreach`."""
+        """Return the next message, or None: see above. Raises `ProtocolBreach`."""
         if self.state is State.BROKEN:
             raise ProtocolBreach("the conversation is broken already")
         if self.state is State.ENDED:
             return None
         try:
-            payload = self._reader.next_frame()
-            if payload is None:
-                return None
-            message = decode_from_worker(payload)
-            self._check(message)
+            message = self._decoded()
+            if message is not None:
+                self._check(message)
         except (FrameError, MessageError) as error:
             self.state = State.BROKEN
             raise ProtocolBreach(str(error)) from None
@@ -159,6 +170,22 @@ class HostProtocol:
             self.state = State.BROKEN
             raise
         return message
+
+    def _decoded(self) -> FromWorker | None:
+        if self._decoding is None:
+            payload = self._reader.next_frame()
+            if payload is None:
+                return None
+            if len(payload) <= _LARGE_FRAME_BYTES:
+                return decode_from_worker(payload)
+            self._decoding = decode_from_worker_in_steps(payload)
+        try:
+            next(self._decoding)
+        except StopIteration as over:
+            self._decoding = None
+            message: FromWorker = over.value
+            return message
+        return None
 
     def _check(self, message: FromWorker) -> None:
         following = LEGAL_MOVES[self.state].get(type(message))

@@ -23,7 +23,8 @@ from loopwarden.display import cut, duration, plural
 from loopwarden.failure_class import FailureClass
 from loopwarden.policy import BreakerRule
 from loopwarden.run_folder import RunFolderError, disk_error, make_private_folder, write_private_file
-from loopwarden_engine.plain import PlainDataError, compact_json, decode_object
+from loopwarden_engine.json_decoding import decode_object
+from loopwarden_engine.plain import PlainDataError, compact_json
 
 FILE_NAME: Final = "breakers.json"
 OPENS_AT_ONCE: Final = frozenset({FailureClass.AUTH, FailureClass.BILLING})

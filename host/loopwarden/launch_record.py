@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from loopwarden.run_folder import LAUNCH, RunFolderError, runs_folder, write_private_file
-from loopwarden_engine.plain import PlainDataError, compact_json, decode_json
+from loopwarden_engine.json_decoding import decode_json
+from loopwarden_engine.plain import PlainDataError, compact_json
 
 _MAX_BYTES = 4 * 1024 * 1024
 

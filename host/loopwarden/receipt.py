@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from loopwarden.usage import Usage
-from loopwarden_engine.plain import PlainDataError, decode_json
+from loopwarden_engine.json_decoding import decode_json
+from loopwarden_engine.plain import PlainDataError
 
 FORMAT = 1
 MAX_RECEIPT_BYTES = 64 * 1024 * 1024

@@ -58,6 +58,8 @@ class Session:
             on_exceeded=self._cpu_exceeded,
         )
         self._loop = asyncio.get_running_loop()
+        self._heard: FromWorker | None = None
+        """Decoded, and not taken yet."""
         self._over = False
 
     @property
@@ -105,6 +107,7 @@ class Session:
         if self._over:
             return
         self._over = True
+        self._heard = None
         self._watchdog.stop()
         self._channel.close()
         self._protocol.forget()
@@ -124,14 +127,7 @@ class Session:
     def _hear(self) -> None:
         began = time.monotonic()
         try:
-            while not self._over and (message := self._protocol.next_message()) is not None:
-                if isinstance(message, Idle):
-                    if self._protocol.all_replies_consumed:
-                        self._watchdog.end_turn()
-                        if self._on_idle is not None:
-                            self._on_idle()
-                else:
-                    self._on_message(message)
+            while not self._over and self._step():
                 if time.monotonic() - began > _SLICE_SECONDS:
                     # Nothing is read until that is done, so what waits here stays small. Not in the very next turn:
                     # what is called soon goes before what other sockets and timers have become ready for.
@@ -144,6 +140,20 @@ class Session:
                 Code.PROTOCOL,
                 f"the worker broke the protocol: {breach}. The script or its interpreter was hijacked",
             )
+
+    def _step(self) -> bool:
+        """Decode a message or a part of it, or take what was decoded: each may need a whole slice. False: no more."""
+        message, self._heard = self._heard, None
+        if message is None:
+            self._heard = self._protocol.next_message()
+            return self._heard is not None or self._protocol.is_decoding
+        if not isinstance(message, Idle):
+            self._on_message(message)
+        elif self._protocol.all_replies_consumed:
+            self._watchdog.end_turn()
+            if self._on_idle is not None:
+                self._on_idle()
+        return True
 
     def _closed(self) -> None:
         self.worker.exited.add_done_callback(lambda exited: self._exited(exited.result()))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from loopwarden.failures import InvalidRequest, SettingsInWorkspace, WorkspaceBusy
 from loopwarden.run_folder import RunFolderError, default_state_folder, disk_error, make_private_folder
-from loopwarden_engine.plain import PlainDataError, compact_json, decode_object
+from loopwarden_engine.json_decoding import decode_object
+from loopwarden_engine.plain import PlainDataError, compact_json
 
 _MAX_HOLDER_BYTES = 4096
 _MOST_NAMED = 3

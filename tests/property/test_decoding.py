@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwarden_engine import plain
+from loopwarden_engine import json_decoding
+from loopwarden_engine.json_decoding import decode_json, decode_object_in_steps
 from loopwarden_engine.json_marks import count_marks
-from loopwarden_engine.plain import PlainDataError, ValueTooLargeError, canonical_bytes, copy_plain, decode_json
+from loopwarden_engine.plain import PlainDataError, ValueTooLargeError, canonical_bytes, copy_plain
 
 TEXTS = st.text(st.sampled_from('a",:[]{}\\\n\x00\u00e9\U0001f600'), max_size=6)
 NUMBERS = st.sampled_from(
@@ -62,9 +63,25 @@ def test_many_values_are_decoded_as_few_are(text: str) -> None:
     """Both take the same texts, and make the same of them."""
     few = decoded(text), decoded(text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain, "_FEW_MARKS", -1)
+        patch.setattr(json_decoding, "_FEW_MARKS", -1)
         many = decoded(text), decoded(text.encode())
     assert many == few
+
+
+@given(text=JSON_LIKE)
+def test_an_object_is_decoded_in_steps_as_it_is_in_one(text: str) -> None:
+    """Three steps at the most, and every refusal is the typed one."""
+    steps = decode_object_in_steps(text.encode(), max_depth=64, max_values=None)
+    try:
+        for _ in range(3):
+            next(steps)
+        pytest.fail("there are more than three steps")
+    except PlainDataError:
+        in_steps: tuple[bool, Any] = False, None
+    except StopIteration as over:
+        in_steps = True, canonical_bytes(over.value)
+    taken = decoded(text.encode())
+    assert in_steps == (taken if taken[1] and taken[1].startswith(b"{") else (False, None))
 
 
 @given(text=JSON_LIKE)

@@ -18,7 +18,8 @@ from loopwarden.journal.verify import verify
 from loopwarden.receipt import Receipt
 from loopwarden.store.errors import StoreCorrupt
 from loopwarden.store.runs import StoredEntry
-from loopwarden_engine.plain import canonical_bytes, compact_json, decode_json
+from loopwarden_engine.json_decoding import decode_json
+from loopwarden_engine.plain import canonical_bytes, compact_json
 from support.journals import RUN, Journal
 
 MAX_AGENTS, MAX_EXTRA = 4, 6

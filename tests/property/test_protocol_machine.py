@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loopwarden_engine import protocol
 from loopwarden_engine.framing import FrameReader, frame
+from loopwarden_engine.message_decoding import decode_from_worker
 from loopwarden_engine.messages import (
     Call,
     Failed,
@@ -20,7 +23,6 @@ from loopwarden_engine.messages import (
     Rejected,
     Result,
     Start,
-    decode_from_worker,
     encode_from_worker,
 )
 from loopwarden_engine.protocol import HostProtocol, ProtocolBreach, State
@@ -112,6 +114,35 @@ def test_the_machine_allows_exactly_what_the_rules_allow(
             machine.send_reply(message.id, None)
             model.sent += 1
             model.waits = False
+
+
+def heard(message: FromWorker, state: State) -> tuple[FromWorker | str | None, State, int]:
+    """What a machine in this state makes of a message, its state then, and in how many steps."""
+    machine = HostProtocol(max_frame_bytes=100_000, max_narration=3)
+    machine.state = state
+    machine.receive(frame(encode_from_worker(message)))
+    steps = 1
+    try:
+        seen = machine.next_message()
+        while machine.is_decoding:
+            assert seen is None
+            steps += 1
+            seen = machine.next_message()
+    except ProtocolBreach as breach:
+        return str(breach), machine.state, steps
+    return seen, machine.state, steps
+
+
+@given(message=MESSAGES, state=st.sampled_from([State.COMPILING, State.RUNNING]))
+def test_a_large_message_is_decoded_in_steps_and_means_the_same(message: FromWorker, state: State) -> None:
+    """What is told of it comes with the last step."""
+    small = heard(message, state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "_LARGE_FRAME_BYTES", 0)
+        large = heard(message, state)
+    assert small[:2] == large[:2]
+    assert small[0] is not None
+    assert (small[2], large[2]) == (1, 3)
 
 
 @given(message=MESSAGES)

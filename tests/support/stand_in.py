@@ -10,6 +10,7 @@ from loopwarden import Host
 from loopwarden.launching import WorkerLimits
 from loopwarden.worker_process import WorkerProcess
 from loopwarden_engine.framing import FrameReader, frame
+from loopwarden_engine.message_decoding import decode_from_host
 from loopwarden_engine.messages import (
     FromHost,
     FromWorker,
@@ -18,7 +19,6 @@ from loopwarden_engine.messages import (
     Ready,
     Reply,
     Start,
-    decode_from_host,
     encode_from_worker,
 )
 

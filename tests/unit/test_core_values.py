@@ -4,26 +4,18 @@ import time
 
 import pytest
 
+from loopwarden_engine.json_decoding import decode_json
+from loopwarden_engine.message_decoding import decode_from_host, decode_from_worker
 from loopwarden_engine.messages import (
     Call,
     FromWorker,
     Reply,
     Result,
     Start,
-    decode_from_host,
-    decode_from_worker,
     encode_from_host,
     encode_from_worker,
 )
-from loopwarden_engine.plain import (
-    MAX_DEPTH,
-    JsonObject,
-    JsonValue,
-    PlainDataError,
-    canonical_bytes,
-    copy_plain,
-    decode_json,
-)
+from loopwarden_engine.plain import MAX_DEPTH, JsonObject, JsonValue, PlainDataError, canonical_bytes, copy_plain
 
 
 def nested(levels: int) -> JsonObject:

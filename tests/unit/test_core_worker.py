@@ -1,7 +1,8 @@
 """What a worker makes of sources and of an end of memory, so that each gives a typed message that fits."""
 
 from loopwarden_engine.execution import compile_source
-from loopwarden_engine.messages import Ready, Rejected, Start, decode_from_worker, encode_from_worker
+from loopwarden_engine.message_decoding import decode_from_worker
+from loopwarden_engine.messages import Ready, Rejected, Start, encode_from_worker
 
 
 def start_of(source: str) -> Start:

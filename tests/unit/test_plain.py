@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from loopwarden_engine.json_decoding import decode_json
 from loopwarden_engine.plain import (
     MAX_SAFE_INTEGER,
     PlainDataError,
     ValueTooLargeError,
     canonical_bytes,
     copy_plain,
-    decode_json,
 )
 
 

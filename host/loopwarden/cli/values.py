@@ -14,7 +14,8 @@ from typing import Final
 
 import typer
 
-from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError, decode_json, decode_object
+from loopwarden_engine.json_decoding import decode_json, decode_object
+from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError
 
 MAX_TEXT_BYTES: Final = 16 * 1024 * 1024
 """What is read of an @FILE or of standard input; what a loop takes of it, its contract says."""

@@ -19,7 +19,8 @@ from loopwarden.journal.codec import PLAIN, Codec
 from loopwarden.journal.entries import FORMAT, Chained, Created, Entry, EntryError, entry_from_json
 from loopwarden.store.errors import StoreCorrupt, StoreError, StoreTooNew
 from loopwarden.store.runs import StoredEntry
-from loopwarden_engine.plain import MAX_DEPTH, JsonObject, PlainDataError, compact_json, decode_json, decode_object
+from loopwarden_engine.json_decoding import decode_json, decode_object
+from loopwarden_engine.plain import MAX_DEPTH, JsonObject, PlainDataError, compact_json
 from loopwarden_engine.plain import digest as digest_of
 
 START: Final = "sha256:" + "0" * 64

@@ -23,7 +23,8 @@ from typing import Any, BinaryIO, Final
 
 from loopwarden.failures import LoopwardenError
 from loopwarden.store.runs import StoredEntry
-from loopwarden_engine.plain import PlainDataError, compact_json, decode_object
+from loopwarden_engine.json_decoding import decode_object
+from loopwarden_engine.plain import PlainDataError, compact_json
 
 FORMAT: Final = "loopwarden-journal"
 VERSION: Final = 1

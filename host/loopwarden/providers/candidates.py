@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from loopwarden.schema import CompiledSchema
-from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes, decode_object
+from loopwarden_engine.json_decoding import decode_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes
 
 MAX_STARTS: Final = 100_000
 """Places that may begin an object. The search is bounded: 16 MiB of braces must not hold up the host."""

@@ -4,7 +4,8 @@ from loopwarden.journal.entries import ConclusionRecord, OpeningRecord, WaitCanc
 from loopwarden.journal.fold import fold
 from loopwarden.journal.receipt_fold import receipt_of
 from loopwarden.receipt import CheckRecord, Receipt, UsageRecord, WorktreeRecord
-from loopwarden_engine.plain import compact_json, decode_json
+from loopwarden_engine.json_decoding import decode_json
+from loopwarden_engine.plain import compact_json
 from support.journals import BEGAN, REPORT, RUN, USAGE, Journal, begun
 
 RESULT = {"status": "complete", "roundsStarted": 1, "report": dict(REPORT)}

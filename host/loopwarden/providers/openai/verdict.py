@@ -22,7 +22,8 @@ from loopwarden.providers.openai.request import NAME, Style
 from loopwarden.providers.openai.stream import AnswerStream
 from loopwarden.schema import CompiledSchema
 from loopwarden.usage import Usage
-from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes, decode_object
+from loopwarden_engine.json_decoding import decode_object
+from loopwarden_engine.plain import MAX_REPLY_VALUES, JsonObject, PlainDataError, canonical_bytes
 
 GOOD_ENDS: Final = ("stop", "tool_calls")
 CUT_SHORT: Final = ("length", "model_length", "max_tokens")
