@@ -1,5 +1,6 @@
 """What a provider returned or raised, decoded: nothing that it claims is believed, nothing of it fails the host."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from loopwarden.failures import LoopwardenError
@@ -55,10 +56,19 @@ class ReplyUnusable(LoopwardenError):
         self.is_provider_fault = is_provider_fault
 
 
-def decode_reply(
-    reply: object, schema: CompiledSchema | None, max_frame_bytes: int
-) -> tuple[str, JsonValue, tuple[str, ...]]:
-    """Return (text to keep, value to deliver, notes). Raises `ReplyUnusable`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedReply:
+    """A reply that can be delivered, once `check_reply` finds that its value fits its schema."""
+
+    text: str
+    """What is kept for people: the text beside a structured value, else its compact JSON."""
+    value: JsonValue
+    """What is delivered."""
+    notes: tuple[str, ...]
+
+
+def decode_reply(reply: object, *, is_structured: bool, max_frame_bytes: int) -> DecodedReply:
+    """Decode a reply to a call with a schema (`is_structured`) or without. Raises `ReplyUnusable`."""
     if isinstance(reply, str):
         reply = AgentReply(text=reply)
     elif isinstance(reply, dict):
@@ -68,10 +78,19 @@ def decode_reply(
             f"it returned {type(reply).__name__} where a text, an object or an AgentReply is due",
             is_provider_fault=True,
         )
-    if schema is None:
-        return reply.text, _text(reply, max_frame_bytes), reply.notes
-    value, compact = _structured(reply, schema, max_frame_bytes)
-    return _text_to_keep(reply) or compact, value, reply.notes
+    if not is_structured:
+        return DecodedReply(text=reply.text, value=_text(reply, max_frame_bytes), notes=reply.notes)
+    value, compact = _structured(reply, max_frame_bytes)
+    return DecodedReply(text=_text_to_keep(reply) or compact, value=value, notes=reply.notes)
+
+
+def check_reply(reply: DecodedReply, schema: CompiledSchema) -> None:
+    """Check a structured value against the schema of its call. Raises `ReplyUnusable`."""
+    problem = schema.validate(reply.value)
+    if problem is not None:
+        raise ReplyUnusable(
+            f"the structured value does not fit the schema: {problem}", text=reply.text, notes=reply.notes
+        )
 
 
 def _text(reply: AgentReply, max_frame_bytes: int) -> str:
@@ -98,7 +117,7 @@ def _text_to_keep(reply: AgentReply) -> str:
     return reply.text.encode("utf-8", "replace").decode("utf-8") if isinstance(reply.text, str) else ""
 
 
-def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int) -> tuple[JsonValue, str]:
+def _structured(reply: AgentReply, max_frame_bytes: int) -> tuple[JsonValue, str]:
     """The value, and its compact JSON."""
     if reply.value is None:
         raise ReplyUnusable("the agent gave no structured value", text=_text_to_keep(reply), notes=reply.notes)
@@ -112,13 +131,6 @@ def _structured(reply: AgentReply, schema: CompiledSchema, max_frame_bytes: int)
     size = len(compact.encode("utf-8"))
     if size + _ROOM_BYTES > max_frame_bytes:
         raise ReplyUnusable(_too_large(size, max_frame_bytes), text=_text_to_keep(reply), notes=reply.notes)
-    problem = schema.validate(value)
-    if problem is not None:
-        raise ReplyUnusable(
-            f"the structured value does not fit the schema: {problem}",
-            text=_text_to_keep(reply) or compact,
-            notes=reply.notes,
-        )
     return value, compact
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from loopwarden.agent_reply import ReplyUnusable, decode_reply, provider_notes, provider_words
+from loopwarden.agent_reply import ReplyUnusable, check_reply, decode_reply, provider_notes, provider_words
 from loopwarden.failure_class import FailureClass
 from loopwarden.failures import Code
-from loopwarden.pace import Pace, is_large
+from loopwarden.pace import LARGE_PARTS, Pace, is_large
 from loopwarden.provider import AgentFailed, AgentReply, AgentRequest, Provider, ProviderStartError
-from loopwarden.schema import compile_schema
+from loopwarden.schema import CompiledSchema, compile_plain
 from loopwarden.usage import Usage
 from loopwarden_engine.plain import JsonObject, JsonValue
 
@@ -133,8 +133,8 @@ async def ask(
 ) -> AttemptEnd:
     """Ask a provider once. What it promises not to raise goes through, for the caller to name as its fault.
 
-    `schema` is one that was accepted. A large reply is decoded in a turn of the event loop of its own, and
-    delivered in another.
+    `schema` is one that was accepted. What takes long (compiling a schema, decoding a reply, checking it, and what the
+    caller does, encoding it for the worker) has a turn of the event loop of its own, each.
     """
     try:
         reply = await provider.reply(request)
@@ -152,11 +152,22 @@ async def ask(
         return Faulty(code=Code.AGENT_START, reason=provider_words(error.reason))
     usage = _usage(reply.usage) if isinstance(reply, AgentReply) else None
     takes_long = is_large(reply) or is_large(schema)
-    if takes_long:
-        await pace.own_turn()
-    compiled = None if schema is None else compile_schema(schema)
+
+    async def own_turn() -> None:
+        if takes_long:
+            await pace.own_turn()
+
     try:
-        text, value, notes = decode_reply(reply, compiled, max_frame_bytes)
+        compiled: CompiledSchema | None = None
+        if schema is not None:
+            await own_turn()
+            compiled = compile_plain(schema)
+            takes_long = takes_long or compiled.takes_long(LARGE_PARTS)
+        await own_turn()
+        decoded = decode_reply(reply, is_structured=compiled is not None, max_frame_bytes=max_frame_bytes)
+        if compiled is not None:
+            await own_turn()
+            check_reply(decoded, compiled)
     except ReplyUnusable as unusable:
         if unusable.is_provider_fault:
             return Faulty(code=Code.AGENT_RESULT, reason=provider_words(unusable), usage=usage)
@@ -167,10 +178,8 @@ async def ask(
             notes=provider_notes(unusable.notes),
             usage=usage,
         )
-    if takes_long:
-        # It is encoded for the worker next.
-        await pace.own_turn()
-    return Answered(text=text, value=value, notes=provider_notes(notes), usage=usage)
+    await own_turn()
+    return Answered(text=decoded.text, value=decoded.value, notes=provider_notes(decoded.notes), usage=usage)
 
 
 def _class(said: object) -> FailureClass:

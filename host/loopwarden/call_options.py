@@ -6,7 +6,7 @@ from typing import Final
 
 from loopwarden.contract import CallFacts
 from loopwarden.failures import Code, Failure, LoopwardenError
-from loopwarden.schema import UnsupportedSchema, compile_schema
+from loopwarden.schema import UnsupportedSchema, compile_plain
 from loopwarden.visible import is_visible
 from loopwarden_engine.hook_rules import MAX_TITLE_CHARS, OPTIONS
 from loopwarden_engine.messages import Call
@@ -101,7 +101,7 @@ def _schema(call: Call, options: JsonObject) -> JsonObject | None:
         return None
     try:
         # Only to see whether it can be. What is compiled takes much memory, and many calls may wait.
-        compile_schema(schema)
+        compile_plain(schema)
     except UnsupportedSchema as error:
         raise _refusal(Code.UNSUPPORTED_SCHEMA, f"agent(): {error}", call) from None
     assert isinstance(schema, dict)

@@ -8,7 +8,8 @@ from typing import Any, Final
 from loopwarden.provider import AgentReply
 
 _LARGE_CHARS: Final = 32_768
-_LARGE_PARTS: Final = 512
+LARGE_PARTS: Final = 512
+"""A value of more parts is large."""
 
 
 class Pace:
@@ -58,10 +59,10 @@ def is_large(reply: object) -> bool:
         if type(item) is str:
             chars += len(item)
         elif type(item) is list or type(item) is tuple:
-            waiting += islice(item, _LARGE_PARTS + 1)
+            waiting += islice(item, LARGE_PARTS + 1)
         elif type(item) is dict:
-            waiting += islice(item.values(), _LARGE_PARTS + 1)
-            chars += sum(len(name) for name in islice(item, _LARGE_PARTS + 1) if type(name) is str)
-        if parts > _LARGE_PARTS or chars > _LARGE_CHARS:
+            waiting += islice(item.values(), LARGE_PARTS + 1)
+            chars += sum(len(name) for name in islice(item, LARGE_PARTS + 1) if type(name) is str)
+        if parts > LARGE_PARTS or chars > _LARGE_CHARS:
             return True
     return False

@@ -22,13 +22,15 @@ from loopwarden.schema_cost import (
 from loopwarden.schema_dialect import KEEP_EXACT, KEEP_INTEGER, KEEP_PATTERN, KEEP_UNIQUE, Dialect
 from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError, canonical_bytes, copy_object
 
-__all__ = ["CompiledSchema", "UnsupportedSchema", "compile_schema"]
+__all__ = ["CompiledSchema", "UnsupportedSchema", "compile_plain", "compile_schema"]
 
 MAX_MESSAGE_CHARS: Final = 300
 _MAX_CACHED_NODES: Final = 10_000
 """Subschemas of all cached schemas together: each takes up to 3 KiB once it is compiled."""
 _NODES_PER_SCHEMA: Final = 20
 _KEY_BYTES_PER_NODE: Final = 3000
+_MANY_STEPS: Final = MAX_STEPS // 12
+_MUCH_PATTERN_WORK: Final = 1000
 _WORK_PER_NODE: Final = 10_000
 """Of a pattern. One of 128,000 takes 40 KiB once it is compiled."""
 
@@ -42,6 +44,7 @@ class CompiledSchema:
         self.weight: Final = _NODES_PER_SCHEMA + dialect.nodes + dialect.pattern_work // _WORK_PER_NODE
         """What it takes in memory, in subschemas."""
         self._cost: SchemaCost = measure_schema(schema)
+        self._pattern_work = dialect.pattern_work
         self._meter = _Meter()
         try:
             self._validator = Draft202012Validator(
@@ -52,12 +55,10 @@ class CompiledSchema:
             )
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             raise UnsupportedSchema("schema", f"the schema is not valid: {_cut(str(error).splitlines()[0])}") from None
-        self._schema = schema
 
-    @property
-    def schema(self) -> JsonObject:
-        """The schema as it was given. Read-only."""
-        return self._schema
+    def takes_long(self, parts: int) -> bool:
+        """Whether checking a value of so many parts, and texts of a few KiB, may take milliseconds."""
+        return self._cost.steps(parts) > _MANY_STEPS or self._pattern_work > _MUCH_PATTERN_WORK
 
     def validate(self, value: JsonValue) -> str | None:
         """Return None when plain data `value` satisfies the schema, else one sentence that names the place."""
@@ -83,12 +84,23 @@ class CompiledSchema:
 def compile_schema(schema: object) -> CompiledSchema:
     """Check and compile a schema. Raises `UnsupportedSchema`, which names the place and the keyword."""
     if not isinstance(schema, dict):
-        raise UnsupportedSchema("schema", f"a schema must be a JSON object, not {type(schema).__name__}")
+        raise _no_object(schema)
     try:
         plain = copy_object(schema, "schema")
     except PlainDataError as error:
         raise UnsupportedSchema(error.path, error.reason) from None
     return _cache.get(plain)
+
+
+def compile_plain(schema: JsonValue) -> CompiledSchema:
+    """As `compile_schema`, for what is known to be plain data: it is not copied, which takes long when it is large."""
+    if not isinstance(schema, dict):
+        raise _no_object(schema)
+    return _cache.get(schema)
+
+
+def _no_object(schema: object) -> UnsupportedSchema:
+    return UnsupportedSchema("schema", f"a schema must be a JSON object, not {type(schema).__name__}")
 
 
 class _Cache:

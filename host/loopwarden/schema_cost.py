@@ -39,6 +39,8 @@ MAX_EXPLAINED_CHARS: Final = 4_000_000
 MAX_PATH_CHARS: Final = 200
 
 _PATTERN_SIZES: Final = (250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000)
+_BELOW: Final = frozenset({"additionalProperties", "items", "properties"})
+"""Keywords whose schemas apply to the parts of a part."""
 _INTEGER_WEIGHT: Final = 20
 _CALLBACK_WEIGHT: Final = 45
 _UNIQUE_WEIGHT: Final = 60
@@ -235,11 +237,10 @@ class _Width:
         options = sum(map(_options, applied))
         is_alternative = is_alternative or options > 0 or any("anyOf" in one or "oneOf" in one for one in applied)
         branches = len(applied) + options if is_alternative else 0
-        if applied:
-            for children in self._below(applied):
-                below = self.of(children, is_alternative=is_alternative)
-                width = max(width, below.width)
-                branches = max(branches, below.branches)
+        for children in self._below([schema for schema in applied if not _BELOW.isdisjoint(schema)]):
+            below = self.of(children, is_alternative=is_alternative)
+            width = max(width, below.width)
+            branches = max(branches, below.branches)
         return _Applying(width=width, branches=branches)
 
     def _applied(self, schemas: list[JsonValue]) -> list[JsonObject]:
@@ -265,9 +266,12 @@ class _Width:
 
     def _below(self, applied: list[JsonObject]) -> Iterator[list[JsonValue]]:
         """The schemas that the parts of a part meet: the items, each named member, and any other member."""
-        yield [schema["items"] for schema in applied if "items" in schema]
+        if items := [schema["items"] for schema in applied if "items" in schema]:
+            yield items
         others = [(_properties(schema), schema.get("additionalProperties")) for schema in applied]
-        yield [other for _, other in others]
+        rest = [other for _, other in others]
+        if any(isinstance(other, dict) for other in rest):
+            yield rest
         for name in {name for properties, _ in others for name in properties}:
             yield [properties.get(name, other) for properties, other in others]
 
