@@ -7,8 +7,11 @@ tuple is the constant. Text is capped, because a table of nodes can describe one
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, TypeAlias
+
+from loopwarden_engine.bound_form import OPERATIONS
 
 _Terms: TypeAlias = dict[tuple[str, ...], int]
 
@@ -16,18 +19,32 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _MAX_TERMS: Final = 24
 _MAX_WORDS_CHARS: Final = 400
 _MAX_BITS: Final = 8_192
+_MAX_WORK_CHARS: Final = 200_000
+"""Of the texts that are put together on the way. What a script says takes a few thousand; a worker may say anything."""
 _LEFT_OUT: Final = "…"
 
 
 def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
     """The text of the last of the (checked) nodes."""
     terms: list[_Terms] = []
+    sizes: list[int] = []
+    work = 0
     for operation, *operands in nodes:
+        places = [each for want, each in zip(_wanted(operation), operands, strict=False) if want in "cv"]
+        work += sum(sizes[place] for place in places)
+        if work > _MAX_WORK_CHARS:
+            return _LEFT_OUT
         result = _node(operation, operands, terms)
         if len(result) > _MAX_TERMS or any(number.bit_length() > _MAX_BITS for number in result.values()):
             result = {(_LEFT_OUT,): 1}
         terms.append(result)
+        sizes.append(sum(1 + len(factor) for factors in result for factor in ("", *factors)))
     return _words(terms[-1])
+
+
+def _wanted(operation: str) -> Iterable[str]:
+    _, wanted = OPERATIONS[operation]
+    return repeat(wanted[0]) if wanted.endswith("+") else wanted
 
 
 def _node(operation: str, operands: list[Any], terms: list[_Terms]) -> _Terms:  # noqa: PLR0911 -- one for each kind
