@@ -18,6 +18,7 @@ _Terms: TypeAlias = dict[tuple[str, ...], int]
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 _MAX_TERMS: Final = 24
 _MAX_WORDS_CHARS: Final = 400
+_MAX_CONDITIONS: Final = 3
 _MAX_BITS: Final = 8_192
 _MAX_WORK_CHARS: Final = 200_000
 """Of the texts that are put together on the way. What a script says takes a few thousand; a worker may say anything."""
@@ -25,7 +26,10 @@ _LEFT_OUT: Final = "…"
 
 
 def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
-    """The text of the last of the (checked) nodes."""
+    """The text of the last of the (checked) nodes, and under which condition it is right.
+
+    Numbers are read with their signs; a term that comes out negative counts as 0.
+    """
     terms: list[_Terms] = []
     sizes: list[int] = []
     work = 0
@@ -39,7 +43,16 @@ def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
             result = {(_LEFT_OUT,): 1}
         terms.append(result)
         sizes.append(sum(1 + len(factor) for factors in result for factor in ("", *factors)))
-    return _words(terms[-1])
+    return _words(terms[-1]) + _conditions(nodes, terms)
+
+
+def _conditions(nodes: Sequence[Sequence[Any]], terms: Sequence[_Terms]) -> str:
+    """What the words rest on: a part up to a negative place leaves out so many items, and takes all others."""
+    ends = [terms[operands[-1]] for operation, *operands in nodes if operation in ("cut", "first")]
+    found = list(dict.fromkeys(f"{_words(end)} >= 0" for end in ends if not set(end) <= {()}))
+    if len(found) > _MAX_CONDITIONS:
+        found[_MAX_CONDITIONS:] = [_LEFT_OUT]
+    return f", where {' and '.join(found)}" if found else ""
 
 
 def _wanted(operation: str) -> Iterable[str]:

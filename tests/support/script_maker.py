@@ -150,6 +150,8 @@ class ScriptMaker:
             f"{first}[1:]",
             f"{first}[@I:]",
             f"{first}[::2]",
+            f"[x for i in range(@I, @I, {self.pick(['1', '2', '-1', self.integer()])}) for x in {first}[i : i + @I]]",
+            f"[{first}[i : i + @I] for i in range(@I)]",
             f"[x for x in {first}]",
             f"[x for x in {first} for y in {second}]",
             f"[x for x in {first} if x]",

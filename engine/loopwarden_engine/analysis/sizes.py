@@ -263,9 +263,13 @@ class Sizes(Called):
 
     def _sliced(self, node: ast.Subscript, part: ast.Slice, scope: Scope, env: Env) -> Alternatives:
         whole = self.iterations(node.value, scope, env)
-        if isinstance(whole, Unknown):
-            end = self._bound_of_slice(part, scope, env)
-            return whole if end is None else self._sized([end])
+        if isinstance(whole, Unknown) or part.lower is not None:
+            width = self._width(part, scope, env)
+            if isinstance(whole, Unknown):
+                return whole if width is None else self._sized([width])
+            if width is not None:
+                is_constant = not isinstance(width, Unknown) and self.formula.constant(width) is not None
+                return self._sized([width if is_constant else self.formula.min([whole, width])])
         if part.step is not None or (part.lower is not None and part.upper is not None):
             return (Sized(whole),)
         bound = part.lower if part.upper is None else part.upper
@@ -279,11 +283,12 @@ class Sizes(Called):
             [self.formula.row(operation, whole, end.value) if isinstance(end, Exact) else whole for end in ends]
         )
 
-    def _bound_of_slice(self, part: ast.Slice, scope: Scope, env: Env) -> Count | None:
-        """Of `x[:3]` or `x[:args["width"]]`, whatever x is."""
-        if part.lower is not None or part.step is not None or part.upper is None:
+    def _width(self, part: ast.Slice, scope: Scope, env: Env) -> Count | None:
+        """Of `x[:3]`, `x[:args["width"]]` and `x[i : i + 3]`, whatever x is; None when it cannot be told."""
+        width = part.upper if part.lower is None else self._step_up(part, scope, env)
+        if part.step is not None or width is None:
             return None
-        ends = self.alternatives(part.upper, scope, env)
+        ends = self.alternatives(width, scope, env)
         if isinstance(ends, Unknown):
             return None
         counts: list[Count] = []
@@ -295,6 +300,27 @@ class Sizes(Called):
                 return None
             counts.append(self.formula.row("cut", end.value) if number is None else self.formula.count(number))
         return self.formula.max(counts)
+
+    def _step_up(self, part: ast.Slice, scope: Scope, env: Env) -> ast.expr | None:
+        """The c of `x[i : i + c]` where i is an integer for certain: a loop over a range gives it, and nothing else.
+
+        No more than c items lie between, also where i is negative; but c itself must not be.
+        """
+        match part:
+            case ast.Slice(
+                lower=ast.Name(id=name),
+                upper=ast.BinOp(left=ast.Name(id=again), op=ast.Add(), right=width),
+            ) if name == again:  # i is looked up twice, and nothing happens between
+                variable = self.scopes.sole(name, scope)
+                bindings = [] if variable is None else variable.bindings
+                return width if bindings and all(self._is_from_range(each, env) for each in bindings) else None
+            case _:
+                return None
+
+    def _is_from_range(self, binding: Binding, env: Env) -> bool:
+        if binding.value is None or not binding.is_element:
+            return False
+        return self._called_builtin(self.unfolded(binding.value, binding.scope, env)[0]) == "range"
 
 
 _Compute = Callable[[Sizes, Any, Scope, Env], Alternatives]

@@ -91,7 +91,16 @@ KNOWN: list[tuple[str, str]] = [
             "        agent(x)\nfor n in (1, 2):\n    agent('p')"
         ),
     ),
-    ("args.width", "for x in str(args).split()[: args['width']]:\n    agent(x)"),
+    ("args.width, where args.width >= 0", "for x in str(args).split()[: args['width']]:\n    agent(x)"),
+    ("min(len(args.a), args.k), where args.k >= 0", "for x in args['a'][:args['k']]:\n    agent(x)"),
+    ("2 * ceil(len(args.a) / 2)", "a = args['a']\nfor i in range(0, len(a), 2):\n    [agent(x) for x in a[i : i + 2]]"),
+    (
+        "3 * ceil(args.n / 3) + 1",
+        (
+            "reply = agent('p', schema={'type': 'object'})\nfor i in range(0, args['n'], 3):\n"
+            "    parallel([lambda x=x: agent(x) for x in reply['items'][i : i + 3]])"
+        ),
+    ),
     # together
     ("args.voters", "return parallel([lambda n=n: agent(str(n)) for n in range(args['voters'])])"),
     ("2 * args.n", "return parallel([lambda: agent('a'), lambda: agent('b')] * args['n'])"),
