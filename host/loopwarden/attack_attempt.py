@@ -17,8 +17,10 @@ from typing import Any, Final
 
 from loopwarden.attack_evidence import Evidence, Heard
 from loopwarden.attack_stage import Scene, Stage
+from loopwarden.failures import LaunchFailed
 from loopwarden.launch_command import find_package_folders
 from loopwarden.launching import Launcher
+from loopwarden.machine_state import has_capability
 from loopwarden.worker_process import WorkerProcess
 from loopwarden_engine.attacks.catalogue import Attack
 from loopwarden_engine.confinement import WALLS, WorkerLimits
@@ -28,8 +30,9 @@ __all__ = ["AttackLauncher", "Attempt", "Outcome", "attempt_attack"]
 
 _LIMITS: Final = WorkerLimits(memory_bytes=512 * 1024 * 1024, cpu_seconds=10)
 _TIMEOUT_SECONDS: Final = 30.0
-_GRACE_SECONDS: Final = 2.0
-"""How long to look for what a worker says that it did: another process may not have spoken yet."""
+_GRACE_SECONDS: Final = 20.0
+"""How long to look for what a worker says that it did, on a machine with much to do. It comes, or it is known that it
+cannot come any more, or the attack stays unclear: what is only late was not stopped."""
 _TICK_SECONDS: Final = 0.005
 _RECEIVE_BYTES: Final = 65_536
 _ATTACHED_BYTES: Final = 512
@@ -77,16 +80,22 @@ class AttackLauncher(Launcher):
 async def attempt_attack(
     launcher: AttackLauncher, stage: Stage, attack: Attack, walls: frozenset[str] | None
 ) -> Attempt:
-    """Make one attempt behind `walls`; None: in a child of this process that was started without any care."""
-    scene = stage.scene(attack, launcher.pid)
+    """Make one attempt behind `walls`; None: in a child of this process that was started without any care.
+
+    Raises `LaunchFailed`, also when the worker cannot be seen: then it would seem to obtain nothing.
+    """
+    try:
+        scene = stage.scene(attack, launcher.pid)
+    except OSError as error:
+        return Attempt(outcome=Outcome.STOPPED, answer=f"not made: {error.strerror}", errno=error.errno)
     try:
         if walls is None:
             return await _attempt_in_child(stage, scene, attack)
         worker = await launcher.fork_behind(walls)
         try:
             talk = _Talk(stage, scene, attack, worker.pid, worker.channel)
-            needs_permit = os.geteuid() != 0 and bool(walls & _NEEDING_PERMIT) and "no_new_privileges" not in walls
-            return await talk.run(worker.exited, permit=needs_permit)
+            is_lone = bool(walls & _NEEDING_PERMIT) and "no_new_privileges" not in walls
+            return await talk.run(worker.exited, permit=is_lone and not has_capability("sys-admin"))
         finally:
             worker.release()
             await worker.exited
@@ -150,6 +159,11 @@ class _Talk:
                     if not await self._listen():
                         return self._attempt(Outcome.UNCLEAR, await exited)
                 evidence = Evidence(self._attack, self._stage, self._scene, self._pid, self._heard)
+                if not evidence.sees_worker and await self._listen():
+                    raise LaunchFailed(
+                        "What an attack obtains cannot be seen here: /proc hides processes. Mount it without hidepid, "
+                        "or run this as root."
+                    )
                 self._channel.send(_GO[: 1 if self._attack.evidence in _OTHERS_SPEAK else None])
                 outcome, has_ended = await self._watch(evidence)
                 status = await exited if has_ended else None
@@ -188,18 +202,20 @@ class _Talk:
                 return Outcome.STOPPED, True
             if self._is_over(evidence):
                 now = self._loop.time()
-                give_up = give_up or now + self._attack_grace()
+                if self._was_refused() or evidence.is_decided():
+                    is_open = await self._listen()
+                    return Outcome.OBTAINED if evidence.is_there() else Outcome.STOPPED, not is_open
+                give_up = give_up or now + _GRACE_SECONDS
                 if now >= give_up:
-                    return Outcome.STOPPED, False
+                    return Outcome.UNCLEAR, False
 
     def _is_over(self, evidence: Evidence) -> bool:
         if self._attack.evidence == "root":
             return self._heard.answer is not None or evidence.has_other_program()
         return self._heard.answer is not None
 
-    def _attack_grace(self) -> float:
-        has_claimed = self._heard.answer is None or "error" not in self._heard.answer
-        return _GRACE_SECONDS if has_claimed and self._attack.evidence in _SEEN_LATER else 0.0
+    def _was_refused(self) -> bool:
+        return self._heard.answer is not None and "error" in self._heard.answer
 
     async def _listen(self) -> bool:
         """Take what arrives within a moment; False once nobody can send any more."""
@@ -275,9 +291,6 @@ _GO: Final = b"go\n"
 """The worker reads the first byte; the others are there for attacks that receive."""
 _OTHERS_SPEAK: Final = frozenset({"process", "program"})
 """Evidence by another process or program, which stays until something arrives."""
-
-_SEEN_LATER: Final = frozenset({"arrived", "process", "root", "typed", "victim"})
-"""Evidence that may show a moment after the worker has answered."""
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -66,6 +66,11 @@ class Evidence:
         self._before = self._snapshot()
         self._check = self._find_check()
 
+    @property
+    def sees_worker(self) -> bool:
+        """Whether this process saw the worker behind its walls. It has ended otherwise, or it is hidden."""
+        return self._name is not None
+
     def is_there(self) -> bool:
         """Whether the attack obtained what it wanted, as far as can be seen now."""
         return self._check()
@@ -73,6 +78,25 @@ class Evidence:
     def has_other_program(self) -> bool:
         """Whether another program has taken the place of the interpreter."""
         return _status(self._worker_pid).get("Name", self._name) != self._name
+
+    def is_decided(self) -> bool:
+        """Whether nothing can show any more that has not shown yet, once the worker has answered.
+
+        So nobody has to guess how long the kernel, or another process, takes on a machine with much to do.
+        """
+        match self._attack.evidence:
+            case "arrived" | "typed":
+                return False
+            case "process":
+                return _have_all_ended(_children(self._worker_pid))
+            case "root":
+                # It waits for a pipe that nobody empties, as whom it was made.
+                return self._heard.answer is not None or _status(self._worker_pid).get("State", "").startswith("S")
+            case "victim":
+                assert self._scene.victim is not None
+                return self._scene.victim.has_left()
+            case _:
+                return True
 
     def _find_check(self) -> Callable[[], bool]:
         heard, secret = self._heard, self._stage.secret.encode()
@@ -116,7 +140,7 @@ class Evidence:
                 return None
 
     def _has_changed(self) -> bool:
-        # A worker that is gone is no other worker.
+        # A worker that is gone is no other worker, and a victim that left by itself is none.
         return self._snapshot() not in (self._before, _GONE)
 
     def _is_answer(self) -> bool:
@@ -190,8 +214,9 @@ def _entry(path: Path) -> tuple[Any, ...]:
 
 
 def _victim(victim: Victim) -> Mapping[str, Any]:
-    if victim.has_ended():
-        return {"ended": True}
+    ended = victim.find_status()
+    if ended is not None:
+        return {"killed": True} if ended < 0 else _GONE
     return {
         "tracer": _status(victim.pid).get("TracerPid"),
         "oom": Path(f"/proc/{victim.pid}/oom_score_adj").read_text(encoding="ascii"),
@@ -203,7 +228,7 @@ def _worker(pid: int, *, with_name: bool) -> Mapping[str, Any]:
     status = _status(pid)
     try:
         scheduling = _scheduling(pid)
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return _GONE
     names = (*_STATUS_FIELDS, "Name") if with_name else _STATUS_FIELDS
     if "Umask" not in status:
@@ -211,8 +236,22 @@ def _worker(pid: int, *, with_name: bool) -> Mapping[str, Any]:
     return {name: status.get(name) for name in names} | scheduling
 
 
+def _children(pid: int) -> list[int] | None:
+    """Its children, the dead among them; None when this kernel does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return [int(child) for child in text.split()]
+
+
+def _have_all_ended(pids: list[int] | None) -> bool:
+    """Whether they are dead, all of at least one."""
+    return bool(pids) and all(_status(pid).get("State", "Z").startswith("Z") for pid in pids or ())
+
+
 def _scheduling(pid: int) -> dict[str, Any]:
-    """What everybody may see of a process. Raises `FileNotFoundError` or `ProcessLookupError` when it is gone."""
+    """What everybody may see of a process. Raises `OSError` when it is gone, or hidden."""
     return {
         "limits": Path(f"/proc/{pid}/limits").read_text(encoding="ascii"),
         "priority": os.getpriority(os.PRIO_PROCESS, pid),
@@ -223,9 +262,9 @@ def _scheduling(pid: int) -> dict[str, Any]:
 
 
 def _status(pid: int) -> dict[str, str]:
-    """/proc/PID/status; empty when the process is gone, and short when it is dead."""
+    """/proc/PID/status; empty when the process is gone or hidden, and short when it is dead."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}

@@ -7,20 +7,28 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from loopwarden.machine import find_library, find_set_user_id_program
+from loopwarden.attack_facts import find_facts
+from loopwarden.machine_programs import SHELL, find_library
 from loopwarden_engine.attacks.catalogue import Attack
 
-__all__ = ["SECRET_VARIABLE", "Scene", "Stage", "Victim"]
+__all__ = ["SECRET_VARIABLE", "STAGE_NEEDS", "Scene", "Stage", "Victim"]
 
 SECRET_VARIABLE: Final = "LOOPWARDEN_MATRIX_SECRET"  # noqa: S105 -- the name of a variable
+STAGE_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "library": ("library",),
+    "terminal": ("terminals",),
+    "victim": ("shell",),
+}
+"""What a machine must have for each `stage` of the catalogue, besides what the attack itself `needs`."""
+
 _TARGET: Final = b"before\n"
 _WRITABLE: Final = b"writable\n"
 _MEMORY_BYTES: Final = 64
-_NEW_USER_NAMESPACE: Final = 0x10000000
 _HEARD_BYTES: Final = 4096
 _LONGEST_PLACE: Final = 40
 
@@ -48,7 +56,7 @@ class Stage:
             self.folder.chmod(0o755)
             self._set_variable()
             self.host_fd = self._open_host_file()
-            self._facts = self._open_sockets() | self._find_facts()
+            self._facts = self._open_sockets() | find_facts()
             undo.pop_all()
         return self
 
@@ -100,16 +108,23 @@ class Stage:
         own = f"loopwarden-{self.secret[:8]}"
         stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
         facts: dict[str, Any] = {
-            "port": self._open(socket.AF_INET, stream, ("127.0.0.1", 0))[1],
-            "udp_port": self._open(socket.AF_INET, datagram, ("127.0.0.1", 0))[1],
             "unix_path": self._open(socket.AF_UNIX, stream, str(self.folder / "stream")),
             "unix_datagram_path": self._open(socket.AF_UNIX, datagram, str(self.folder / "datagram")),
         }
+        for name in ("stream", "datagram"):
+            # Only the user connects, whatever this process leaves to others of what it makes.
+            (self.folder / name).chmod(0o700)
         self._open(socket.AF_UNIX, stream, f"\0{own}-stream")
         self._open(socket.AF_UNIX, datagram, f"\0{own}-datagram")
-        facts |= {"abstract": f"{own}-stream", "abstract_datagram": f"{own}-datagram", "port6": 0}
-        with suppress(OSError):
-            facts["port6"] = self._open(socket.AF_INET6, stream, ("::1", 0))[1]
+        facts |= {"abstract": f"{own}-stream", "abstract_datagram": f"{own}-datagram"}
+        for name, family, kind, address in (
+            ("port", socket.AF_INET, stream, "127.0.0.1"),
+            ("udp_port", socket.AF_INET, datagram, "127.0.0.1"),
+            ("port6", socket.AF_INET6, stream, "::1"),
+        ):
+            facts[name] = 0
+            with suppress(OSError):
+                facts[name] = self._open(family, kind, (address, 0))[1]
         return facts
 
     def _open(self, family: int, kind: int, address: Any) -> Any:
@@ -124,20 +139,13 @@ class Stage:
             self._receivers.append(opened)
         return opened.getsockname()
 
-    def _find_facts(self) -> dict[str, Any]:
-        return {
-            "processor": min(os.sched_getaffinity(0)),
-            "set_user_id_program": find_set_user_id_program(),
-            "user_namespace": 0 if os.geteuid() == 0 else _NEW_USER_NAMESPACE,
-        }
-
 
 class Victim:
     """Another process of this user, with the secret in its arguments and environment. It reads, and does nothing."""
 
     def __init__(self, secret: str) -> None:
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", "echo; read line", f"victim-{secret}"],
+            [SHELL, "-c", "echo; read line", f"victim-{secret}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -150,14 +158,23 @@ class Victim:
         assert self._process.stdout is not None
         self._process.stdout.read(1)
 
-    def has_ended(self) -> bool:
-        """Whether it is dead; it is reaped then."""
-        return self._process.poll() is not None
+    def find_status(self) -> int | None:
+        """How it ended, negative for the signal that ended it; None while it lives."""
+        return self._process.poll()
+
+    def has_left(self) -> bool:
+        """Let it leave by itself; whether it has. A signal that was sent before ends it first."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self.find_status() is not None
 
     def close(self) -> None:
         """End it, and wait for that."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         os.close(self.pidfd)
 
 
@@ -165,7 +182,8 @@ class Scene:
     """The surroundings of one attempt: a folder, descriptors that are left open, memory of the host.
 
     `facts` are what the attack is told, `descriptors` what it inherits, by the names under which its code finds them.
-    `nonce` is a word of this attempt alone.
+    `nonce` is a word of this attempt alone. Raises `OSError` when this machine does not have what the attack's stage is
+    made of.
     """
 
     def __init__(self, parent: Path, secret: str, attack: Attack, facts: dict[str, Any]) -> None:
@@ -205,13 +223,15 @@ class Scene:
 
     def _make_folder(self, parent: Path, secret: str) -> Path:
         folder = parent / self.nonce
-        folder.mkdir(mode=0o755)
+        folder.mkdir()
         self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o755)
         _write(folder / "secret", secret.encode(), 0o600)
         _write(folder / "target", _TARGET, 0o644)
         _write(folder / "writable", _WRITABLE, 0o644)
-        (folder / "empty").mkdir()
-        (folder / f"named-{secret}").mkdir()
+        for name in ("empty", f"named-{secret}"):
+            (folder / name).mkdir()
+            (folder / name).chmod(0o755)
         (folder / "link").symlink_to(f"named-{secret}")
         with suppress(OSError):
             os.setxattr(folder / "target", "user.secret", secret.encode())
@@ -272,6 +292,7 @@ def _make_short_folder() -> Path:
 def _write(path: Path, content: bytes, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
+        os.fchmod(descriptor, mode)
         os.write(descriptor, content)
     finally:
         os.close(descriptor)

@@ -6,6 +6,7 @@ same fork, the same walls. What was obtained is seen from outside (`loopwarden.a
 """
 
 import asyncio
+import errno
 import os
 import platform
 import time
@@ -15,10 +16,10 @@ from enum import StrEnum
 from typing import Final
 
 from loopwarden.attack_attempt import AttackLauncher, Attempt, Outcome, attempt_attack
-from loopwarden.attack_stage import Stage
+from loopwarden.attack_stage import STAGE_NEEDS, Stage
 from loopwarden.failures import LaunchFailed
 from loopwarden.launch_command import LaunchCommand
-from loopwarden.machine import KERNEL_LACKS, find_gaps, find_general_limits
+from loopwarden.machine import KERNEL_LACKS, find_gaps, find_general_limits, find_reason
 from loopwarden.wall_probe import check_system
 from loopwarden_engine.attacks.catalogue import LAUNCHER, Attack, load_catalogue
 from loopwarden_engine.confinement import STANDS, WALLS
@@ -141,8 +142,7 @@ async def run_matrix(
     it runs. Raises `LaunchFailed` or `ConfinementUnavailable`.
     """
     check_system()
-    if not os.access("/proc/self/status", os.R_OK):
-        raise LaunchFailed("What an attack obtains cannot be seen here: /proc cannot be read. Mount it, and try again.")
+    _check_proc()
     started = time.monotonic()
     identity = "root" if os.geteuid() == 0 else "ordinary"
     machine = platform.machine()
@@ -184,6 +184,16 @@ async def run_matrix(
         rows=tuple(rows),
         duration_seconds=time.monotonic() - started,
     )
+
+
+def _check_proc() -> None:
+    if not os.access("/proc/self/status", os.R_OK):
+        raise LaunchFailed("What an attack obtains cannot be seen here: /proc cannot be read. Mount it, and try again.")
+    if os.readlink("/proc/self") != str(os.getpid()):
+        raise LaunchFailed(
+            "What an attack obtains cannot be seen here: /proc shows the processes of another namespace. "
+            "Mount the own one, and try again."
+        )
 
 
 Case = tuple[Attack, str, frozenset[str] | None]
@@ -235,9 +245,12 @@ def _explain(attack: Attack, control: Attempt, gaps: Mapping[str, str], general:
     """Why an attack fails without a wall; None when it does not."""
     if control.outcome is Outcome.OBTAINED:
         return None
-    reasons = [gaps[need] for need in attack.needs if need in gaps]
+    needs = (*attack.needs, *STAGE_NEEDS.get(attack.stage or "", ()))
+    reasons = [reason for need in needs if (reason := find_reason(need, gaps)) is not None]
     if control.errno is not None and control.errno in KERNEL_LACKS:
         reasons.append(KERNEL_LACKS[control.errno])
+    if control.errno == errno.EAGAIN and attack.evidence in ("process", "thread"):
+        reasons.append("this user has as many processes as are allowed")
     if general is not None and not reasons:
         reasons.append(general)
     return "; ".join(reasons)

@@ -9,6 +9,8 @@ import asyncio
 import ctypes
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,11 +21,12 @@ from typing import Any
 
 import pytest
 
-from loopwarden.attack_stage import SECRET_VARIABLE
+from loopwarden.attack_stage import SECRET_VARIABLE, STAGE_NEEDS, Victim
 from loopwarden.cli.app import run as run_command_line
 from loopwarden.cli.matrix import describe_matrix
 from loopwarden.failures import LaunchFailed
 from loopwarden.launch_command import LaunchCommand
+from loopwarden.machine import NEEDS
 from loopwarden.matrix import Verdict, run_matrix
 from loopwarden_engine.attacks.calls import CALLS
 from loopwarden_engine.attacks.catalogue import EVIDENCE, load_catalogue
@@ -77,6 +80,7 @@ def problems(matrix: dict[str, Any], identity: str) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(600)  # a guard only: on a machine that has much to do all attacks together take their time
 @pytest.mark.parametrize("identity", ["root", "ordinary"])
 def test_every_attack_succeeds_without_walls_and_is_stopped_by_each_that_is_named_and_by_all(identity: str) -> None:
     matrix = matrix_of(identity)
@@ -127,8 +131,8 @@ def test_attacks_that_prove_nothing_for_the_same_reason_are_printed_together(mon
 
     monkeypatch.setattr(attack_evidence.Evidence, "is_there", lambda self: False)
     monkeypatch.setattr("loopwarden.matrix.find_general_limits", lambda: "this is a container")
-    lines = describe_matrix(asyncio.run(run_matrix({"signal-host", "read-open", "process-fork"}, is_brief=True)))
-    assert lines[lines.index("  this is a container:") + 1] == "    read-open, process-fork, signal-host"
+    lines = describe_matrix(asyncio.run(run_matrix({"signal-host", "read-open", "process-outlive"}, is_brief=True)))
+    assert lines[lines.index("  this is a container:") + 1] == "    read-open, process-outlive, signal-host"
 
 
 def test_a_file_that_goes_while_it_is_looked_at_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +148,51 @@ def test_a_file_that_goes_while_it_is_looked_at_has_changed(tmp_path: Path, monk
     assert attack_evidence._folder(tmp_path) == [("target", "gone")]
 
 
+def test_where_workers_cannot_be_seen_nothing_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopwarden.attack_evidence._status", lambda pid: {})
+    with pytest.raises(LaunchFailed, match="/proc hides processes"):
+        asyncio.run(run_matrix({"process-session"}, is_brief=True))
+
+
+def test_the_processes_of_another_namespace_are_not_taken_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopwarden.matrix.os.readlink", lambda path: "1")
+    with pytest.raises(LaunchFailed, match="another namespace"):
+        asyncio.run(run_matrix(FEW))
+
+
+def test_what_cannot_be_set_up_is_not_attacked_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loopwarden.attack_stage.SHELL", "/no/such/shell")
+    matrix = asyncio.run(run_matrix({"signal-victim"}, is_brief=True))
+    assert [(row.verdict, row.unproven_because) for row in matrix.rows] == [(Verdict.UNPROVEN, "")]
+    monkeypatch.setattr("loopwarden.machine.SHELL", "/no/such/shell")
+    matrix = asyncio.run(run_matrix({"signal-victim"}, is_brief=True))
+    assert [row.unproven_because for row in matrix.rows] == ["there is no /bin/sh"]
+
+
+def test_a_victim_that_leaves_by_itself_was_not_reached_and_one_that_was_killed_was() -> None:
+    for signal_number, is_killed in ((None, False), (signal.SIGKILL, True)):
+        victim = Victim("word")
+        if signal_number is not None:
+            os.kill(victim.pid, signal_number)
+        while not victim.has_left():
+            select.select([victim.pidfd], [], [])
+        status = victim.find_status()
+        victim.close()
+        assert status is not None
+        assert (status < 0) == is_killed
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A folder with a short name, as sockets need it."""
     with tempfile.TemporaryDirectory(prefix="lw-") as folder:
         yield Path(folder)
+
+
+def own_segments() -> list[str]:
+    """The private segments of shared memory that are as large as those of attacks; other programs have some too."""
+    rows = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    return [row[1] for row in rows if (row[0], row[3]) == ("0", "4096")]
 
 
 def test_the_matrix_leaves_nothing_behind(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,13 +205,14 @@ def test_the_matrix_leaves_nothing_behind(short_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("loopwarden.attack_stage.secrets.token_hex", recorded)
     monkeypatch.setattr("tempfile.tempdir", str(short_path))
     descriptors = set(os.listdir("/proc/self/fd"))
-    segments = Path("/proc/sysvipc/shm").read_text()
+    segments = own_segments()
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     asyncio.run(run_matrix({*FEW, "memory-shared-segment", "write-create", "kernel-posix-messages"}))
     assert list(short_path.iterdir()) == []
     assert set(os.listdir("/proc/self/fd")) == descriptors
-    assert Path("/proc/sysvipc/shm").read_text() == segments
+    assert own_segments() == segments
     assert SECRET_VARIABLE not in os.environ
-    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == ""
+    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text() == children
     for word in words:
         name = ctypes.create_string_buffer(f"loopwarden-{word}".encode())
         with pytest.raises(FileNotFoundError):
@@ -202,4 +247,6 @@ def test_every_kind_of_evidence_is_used_and_every_wall_stops_something() -> None
     attacks = load_catalogue()
     assert len(attacks) >= ENTRIES
     assert {attack.evidence for attack in attacks} == set(EVIDENCE)
+    named = {need for attack in attacks for need in attack.needs} | {n for needs in STAGE_NEEDS.values() for n in needs}
+    assert {need for need in named if not need.startswith("linux-")} <= set(NEEDS)
     assert {claim.wall for attack in attacks for claim in attack.stopped_by} == {"launcher", *WALLS}

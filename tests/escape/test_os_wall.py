@@ -6,6 +6,7 @@ What the walls stop is shown by `test_os_matrix`.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,7 +112,9 @@ STATUS = (
 
 def test_no_new_privileges_is_set_for_good(lab: Lab) -> None:
     code = STATUS.format(field="NoNewPrivs")
-    assert lab.run(code).value == "0"
+    own = re.search(r"^NoNewPrivs:\t(\d)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert own is not None
+    assert lab.run(code).value == own[1]
     assert lab.run(code, PRIVILEGES).value == "1"
 
 
@@ -148,7 +151,7 @@ confine(3, limits, required=frozenset(), walls=walls, parent_pid=os.getppid() + 
 
 
 def test_memory_above_the_limit_is_an_ordinary_exception(lab: Lab) -> None:
-    code = "out = len(bytearray(2**30))"
+    code = "out = len(bytearray(600 << 20))"
     assert lab.run(code).got_through
     assert lab.run(code, ("rlimits",)).error == "MemoryError: "
 
@@ -161,7 +164,7 @@ def test_processor_time_ends_with_a_signal_that_says_so(lab: Lab) -> None:
 
 EPERM = "PermissionError: [Errno 1] Operation not permitted"
 REFUSED = [
-    ("open", "open('/etc/hostname')"),
+    ("open", "open('/dev/null')"),
     ("stat", "import os; os.stat('/')"),
     ("stat a link", "import os; os.lstat('/')"),
     ("stat the channel", "import os; os.fstat(3)"),

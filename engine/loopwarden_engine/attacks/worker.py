@@ -45,7 +45,8 @@ class Attacker:
         self._scope |= order["facts"] | dict(zip(order["descriptors"], descriptors, strict=True)) | {"out": None}
         before, self._code = _CODES[order["attack"]]
         if order["permit"]:
-            # The kernel demands this single bit of whoever is not root before Landlock or seccomp can stand alone.
+            # The kernel demands this single bit of whoever is not its administrator, before Landlock or seccomp can
+            # stand alone.
             set_process_option(_PR_SET_NO_NEW_PRIVS, 1)
         self._run(before)
 
