@@ -112,10 +112,9 @@ class LockApprovals:
         return frozenset(entry.source for entry in self._usable())
 
     def fitting(self, scripts: Iterable[Script[Any, Any]]) -> list[Script[Any, Any]]:
-        """Those of these scripts the code of whose contract an entry names."""
-        approved = {entry.contract for entry in self._usable()}
-        codes = [(script, approved_form(script.contract)) for script in scripts]
-        return [script for script, code in codes if code.problem is None and code.digest in approved]
+        """Those of these scripts the code of whose contract an entry names, beside the source of that entry."""
+        entries = self._usable()
+        return [script for script in scripts if any(_names_contract(entry, script) for entry in entries)]
 
     def check(self, script: Script[Any, Any]) -> None:
         """Raises `ScriptRejected`, with the digests that were approved and those that were found."""
@@ -123,7 +122,7 @@ class LockApprovals:
             entries = self.entries()
         except InvalidRequest as trouble:
             raise ScriptRejected(f"nothing is approved: {trouble.message}", details=trouble.details) from None
-        code = approved_form(script.contract)
+        code = approved_form(script.contract, script.digest)
         if code.problem is not None:
             raise ScriptRejected(f"the script {script.name!r} cannot be approved: {code.problem}")
         if approval_of(entries, script) is None:
@@ -144,11 +143,12 @@ class LockApprovals:
 
 def approval_of(entries: Iterable[Approval], script: Script[Any, Any]) -> Approval | None:
     """The entry that approves source and contract of a script; its name may be another one."""
-    code = approved_form(script.contract)
-    if code.problem is not None:
-        return None
-    wanted = (script.digest, code.digest)
-    return next((entry for entry in entries if (entry.source, entry.contract) == wanted), None)
+    return next((each for each in entries if each.source == script.digest and _names_contract(each, script)), None)
+
+
+def _names_contract(entry: Approval, script: Script[Any, Any]) -> bool:
+    code = approved_form(script.contract, entry.source)
+    return code.problem is None and code.digest == entry.contract
 
 
 def shipped_lock() -> Path | None:
@@ -161,7 +161,7 @@ def shipped_lock() -> Path | None:
 
 def _unapproved(entries: Sequence[Approval], script: Script[Any, Any], lock: "_Followed") -> ScriptRejected:
     """The refusal of a script that no entry names: changed since it was approved, or never approved."""
-    found = {"source": script.digest, "contract": approved_form(script.contract).digest or NO_CONTRACT}
+    found = {"source": script.digest, "contract": approved_form(script.contract, script.digest).digest or NO_CONTRACT}
     named = [entry for entry in entries if entry.is_of(script.name)]
     # Of several, the one with the same source says most: then it is the contract that changed.
     named.sort(key=lambda entry: (entry.source == script.digest, entry.approved_at))

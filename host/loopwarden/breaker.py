@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from loopwarden.display import cut, duration, plural
 from loopwarden.failure_class import FailureClass
 from loopwarden.policy import BreakerRule
+from loopwarden.regular_file import open_regular_file
 from loopwarden.run_folder import RunFolderError, disk_error, make_private_folder, write_private_file
 from loopwarden_engine.json_decoding import decode_object
 from loopwarden_engine.plain import PlainDataError, compact_json
@@ -208,7 +209,7 @@ class BreakerBoard:
 def read_breakers(state_folder: Path) -> dict[str, BreakerState]:
     """The providers that are out of use. A file that cannot be read is as good as none: it only saves asks."""
     try:
-        with open(state_folder / FILE_NAME, "rb", opener=_open_at_once) as file:
+        with open_regular_file(state_folder / FILE_NAME) as file:
             found = decode_object(file.read(_MAX_BYTES) or b"")
         return {name: BreakerState.model_validate(state) for name, state in found.items()}
     except (OSError, PlainDataError, ValidationError):
@@ -255,8 +256,3 @@ def _lock(descriptor: int, path: Path) -> None:
             raise disk_error("the lock of the breakers", path, error) from None
         else:
             return
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """A pipe in the place of the file would be waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -3,13 +3,13 @@
 It is believed only from a run folder of this user's own state folder: a program to run is not taken from anywhere else.
 """
 
-import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from loopwarden.regular_file import open_regular_file
 from loopwarden.run_folder import LAUNCH, RunFolderError, runs_folder, write_private_file
 from loopwarden_engine.json_decoding import decode_json
 from loopwarden_engine.plain import PlainDataError, compact_json
@@ -67,8 +67,7 @@ def read_launch_record(state_folder: Path, receipt: Path) -> LaunchRecord | None
         return None
     path = folder / LAUNCH
     try:
-        # A pipe in its place would be waited for.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open_regular_file(path) as file:
             return LaunchRecord.model_validate(decode_json(file.read(_MAX_BYTES)))
     except FileNotFoundError:
         raise LaunchRecordError(f"this run has no launch record ({path} is missing)") from None

@@ -44,6 +44,7 @@ MAX_BOUND_CHARS: Final = 1000
 
 _HEAD: Final = (
     "# What may run here, by content. Written by `loopwarden approve`; a change of this file is an approval.\n"
+    "# Each `loopwarden approve` writes all of it anew: in this order, and without comments of yours.\n"
     "version = 1\n"
 )
 _DIGEST: Final = r"sha256:[0-9a-f]{64}"
@@ -96,6 +97,11 @@ def policy_version() -> str:
     """The language policy of this installation, for people: what an approval was made under."""
     version = replay_version()
     return f"RestrictedPython {version.restricted_python}, {version.policy}"
+
+
+def bound_line(bound: str) -> str:
+    """A bound, as vetting found it, as a lock has it."""
+    return shown_line(bound, MAX_BOUND_CHARS)
 
 
 def now() -> datetime:
@@ -213,14 +219,18 @@ def write_lock(path: Path, approvals: Sequence[Approval]) -> None:
 
 
 @contextlib.contextmanager
-def changing(path: Path) -> Iterator[None]:
+def changing(path: Path, *, makes_folder: bool = False) -> Iterator[None]:
     """Read and write a lock inside: of two commands that do so at once, the second sees what the first wrote.
 
-    Makes the folder of the lock when it is missing. Raises `InvalidRequest`.
+    Raises `InvalidRequest`, also when its folder is not there: a place that somebody named may be a slip of the pen.
+    `makes_folder`: nobody named the place.
     """
     try:
         folder = path.resolve().parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if makes_folder:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not folder.exists():
+            raise lock_trouble(path, f"its folder {folder} does not exist; make it first, or name another place")
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, RuntimeError) as error:
         raise lock_trouble(path, (getattr(error, "strerror", None) or "the path cannot be used").lower()) from None

@@ -152,6 +152,10 @@ def _lock_folder(deployment: Deployment) -> Path:
         raise InvalidRequest(str(error)) from None
 
 
+TOO_LARGE: Final = "too-large"
+"""The rule that a source breaks which has too many bytes to be looked at."""
+
+
 def check_source(script: Script[Any, Any], limits: Limits) -> None:
     """Raises `ScriptRejected` for a source that is no Unicode text, or too large."""
     try:
@@ -160,7 +164,9 @@ def check_source(script: Script[Any, Any], limits: Limits) -> None:
         raise ScriptRejected(f"the script {script.name!r} is not Unicode text: it holds a lone surrogate") from None
     if size > limits.max_source_bytes:
         raise ScriptRejected(
-            f"the script {script.name!r} has {size} bytes; maxSourceBytes allows {limits.max_source_bytes}"
+            f"the script {script.name!r} has {size} bytes; maxSourceBytes allows {limits.max_source_bytes}: move data "
+            "out of it, into its arguments",
+            details={"rule": TOO_LARGE},
         )
 
 

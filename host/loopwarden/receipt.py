@@ -1,6 +1,5 @@
 """The receipt: what a run leaves for its reader. Written by the host alone, read back as hostile data."""
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -8,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
+from loopwarden.regular_file import open_regular_file
 from loopwarden.usage import Usage
 from loopwarden_engine.json_decoding import decode_json
 from loopwarden_engine.plain import PlainDataError
@@ -189,8 +189,7 @@ class ReceiptError(ValueError):
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt back. Raises `ReceiptError`."""
     try:
-        # A pipe in its place would be waited for.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open_regular_file(path) as file:
             data = file.read(MAX_RECEIPT_BYTES + 1)
     except OSError as error:
         raise ReceiptError(f"the receipt {path} cannot be read: {(error.strerror or 'input error').lower()}") from None

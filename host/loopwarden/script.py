@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from loopwarden.code_digest import contract_code
 from loopwarden.contract import Contract, PlainContract
 from loopwarden.failures import ScriptRejected
+from loopwarden.regular_file import open_regular_file
 from loopwarden_engine.plain import JsonObject, JsonValue, digest
 from loopwarden_engine.violation import Violation
 
@@ -49,12 +50,13 @@ class Script(Generic[ArgsT, ResultT]):
 def read_source(path: Path) -> str:
     """Read the source of a script. Raises `ScriptRejected` with a sentence."""
     try:
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             data = file.read(_READ_CAP_BYTES + 1)
     except OSError as error:
         raise ScriptRejected(f"the script {path} cannot be read: {(error.strerror or 'input error').lower()}") from None
     if len(data) > _READ_CAP_BYTES:
-        raise ScriptRejected(f"the script {path} is larger than {_READ_CAP_BYTES // 1024 // 1024} MiB")
+        cap = f"{_READ_CAP_BYTES // 1024 // 1024} MiB"
+        raise ScriptRejected(f"the script {path} is larger than {cap}: move data out of it, into its arguments")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

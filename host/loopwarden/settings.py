@@ -53,6 +53,7 @@ from loopwarden.limits import Limits
 from loopwarden.lock_file import LOCK_NAME
 from loopwarden.ownership import why_untrusted
 from loopwarden.provider_settings import AGENT_PROGRAMS, Argument, CommandSettings, OpenAISettings, ProviderSettings
+from loopwarden.regular_file import open_regular_file
 from loopwarden.run_folder import default_state_folder
 from loopwarden.store_settings import (
     QueueName,
@@ -84,6 +85,7 @@ class _File(BaseModel):
     script_folders: list[Argument] = []
     allow_weak_confinement: bool = False
     require_approved: bool = False
+    approve_shipped: bool = True
     require_bound: bool = False
     lock: Argument | None = None
     providers: dict[str, ProviderSettings] = {}
@@ -114,6 +116,8 @@ class Settings:
     allow_weak_confinement: bool = False
     require_approved: bool = False
     """Run only what the lock names."""
+    approve_shipped: bool = True
+    """The lock that came with Loopwarden counts too, for its own loops."""
     require_bound: bool = False
     """Run only what cannot start more agents than it may."""
     lock: Path | None = None
@@ -143,6 +147,7 @@ class Settings:
             "stateFolder": str(self.state_folder),
             "allowWeakConfinement": self.allow_weak_confinement,
             "requireApproved": self.require_approved,
+            "approveShipped": self.approve_shipped,
             "requireBound": self.require_bound,
             "lock": None if self.lock is None else str(self.lock),
             "store": self.store.to_json(),
@@ -201,7 +206,7 @@ def load_settings(config: Path | None = None) -> Settings:
 def _read(path: Path) -> str:
     try:
         untrusted = why_untrusted(path)
-        with path.open("rb") as file:
+        with open_regular_file(path) as file:
             data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise InvalidRequest(f"the settings file {path} does not exist") from None
@@ -250,6 +255,7 @@ def _resolve(file: _File, path: Path, text: str) -> Settings:
         state_folder=state_folder,
         allow_weak_confinement=file.allow_weak_confinement,
         require_approved=file.require_approved,
+        approve_shipped=file.approve_shipped,
         require_bound=file.require_bound,
         lock=lock,
         store=_with_whole_path(file.store, path, text),

@@ -26,7 +26,7 @@ def approve(lock: Path, *scripts: Script[Any, Any]) -> None:
 
 
 def entry(script: Script[Any, Any]) -> Approval:
-    contract = approved_form(script.contract).digest
+    contract = approved_form(script.contract, script.digest).digest
     assert contract is not None
     return Approval(
         name=script.name, source=script.digest, contract=contract, policy="any", bound="any", approved_by="ann",
@@ -172,8 +172,11 @@ def test_one_changed_byte_of_a_loop_is_refused_and_its_runs_are_left_to_others(
         with pytest.raises(ScriptRejected) as caught:
             await host.start(changed, {"files": ["a"]})
         found, wanted = caught.value.details["found"], caught.value.details["approved"]
-        assert wanted == {"source": approved.digest, "contract": approved_form(approved.contract).digest}
-        assert found == {"source": changed.digest, "contract": approved_form(changed.contract).digest}
+        assert wanted == {
+            "source": approved.digest,
+            "contract": approved_form(approved.contract, approved.digest).digest,
+        }
+        assert found == {"source": changed.digest, "contract": approved_form(changed.contract, changed.digest).digest}
         assert all(digest in caught.value.message for key, digest in found.items() if digest != wanted[key])
         async with host.drive({"default": 4}):
             known = await host.submit(FAN, {"n": 1})

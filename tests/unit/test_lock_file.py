@@ -35,7 +35,7 @@ def text(**changes: str) -> str:
 
 
 def test_an_entry_has_one_key_a_line_in_one_order() -> None:
-    assert encode_lock([approval()]).splitlines()[1:] == [
+    assert encode_lock([approval()]).splitlines()[2:] == [
         "version = 1",
         "",
         "[[script]]",
@@ -47,6 +47,13 @@ def test_an_entry_has_one_key_a_line_in_one_order() -> None:
         'approved_by = "ann"',
         "approved_at = 2026-11-30T17:05:00Z",
     ]
+
+
+def test_a_lock_says_above_all_that_it_is_written_anew_with_each_approval() -> None:
+    first, second, *others = encode_lock([]).splitlines()
+    assert first.startswith("# What may run here")
+    assert "in this order, and without comments of yours" in second
+    assert others == ["version = 1"]
 
 
 def test_the_page_shows_an_entry_as_it_is_written() -> None:
@@ -173,6 +180,16 @@ def test_a_lock_that_cannot_be_read_is_refused_with_a_sentence(lock: Path, make:
     make(lock)
     with pytest.raises(InvalidRequest, match=words):
         approvals_in(lock)
+
+
+def test_a_folder_that_is_not_there_is_made_only_for_a_lock_whose_place_nobody_named(tmp_path: Path) -> None:
+    folder = tmp_path / "loks"
+    words = re.escape(f"its folder {folder} does not exist; make it first")
+    with pytest.raises(InvalidRequest, match=words), changing(folder / "x.lock"):
+        raise AssertionError("it must not come to this")
+    assert not folder.exists()
+    with changing(folder / "x.lock", makes_folder=True):
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_lock_that_is_not_there_is_told_from_one_that_cannot_be_used(lock: Path) -> None:

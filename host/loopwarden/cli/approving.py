@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from loopwarden.approvals import LockApprovals
 from loopwarden.cli.lock_check import check_lock
 from loopwarden.cli.loop_commands import as_command, shared_options
 from loopwarden.cli.output import Output
@@ -16,8 +17,8 @@ from loopwarden.cli.vetting import Report, exit_of, vet_all
 from loopwarden.display import shown_line
 from loopwarden.failures import InvalidRequest
 from loopwarden.lock_file import (
-    MAX_BOUND_CHARS,
     Approval,
+    bound_line,
     changing,
     decode_lock,
     encode_lock,
@@ -27,7 +28,7 @@ from loopwarden.lock_file import (
     read_lock,
     write_lock,
 )
-from loopwarden.settings import default_lock
+from loopwarden.settings import Settings, default_lock
 from loopwarden.table_problem import describe_problem
 
 _MAX_CHARS = 1000
@@ -40,18 +41,20 @@ def approve_command(config: Path | None) -> Callable[..., int]:
         output, paths = Output(json=given["json"]), given["paths"] or []
         _refuse_what_contradicts(given, paths)
         finder = Finder(config, output, needs_settings=given["lock"] is None)  # they may name a lock
-        lock = given["lock"] or finder.settings.lock or default_lock()
+        chosen = given["lock"] or finder.settings.lock
+        lock = chosen or default_lock()
         if given["check"]:
-            return check_lock(lock, paths, finder, output, is_alone=given["lock"] is not None)
+            return check_lock(lock, paths, finder, output, is_named=given["lock"] is not None)
         if given["withdraw"] is not None:
-            return _withdraw(lock, given["withdraw"], output)
-        return _approve(lock, vet_all(finder.find(paths), finder.settings), given["by"], output)
+            return _withdraw(lock, given["withdraw"], finder.settings, output)
+        reports = vet_all(finder.find(paths), finder.settings)
+        return _approve(lock, reports, given["by"].strip(), output, makes_folder=chosen is None)
 
     return as_command(run, {**_OPTIONS, **shared_options("json", "config")})
 
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "paths": (Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help=PATHS_HELP)], None),
+    "paths": (Annotated[list[str] | None, typer.Argument(metavar="[PATH…]", help=PATHS_HELP)], None),
     "by": (
         Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who approves.", show_default=False)],
         None,
@@ -93,6 +96,8 @@ def _refuse_what_contradicts(given: dict[str, Any], paths: Sequence[str]) -> Non
         raise typer.BadParameter("name what is approved: a script's file, a loop's folder, or an installed loop")
     if given["by"] is None or not given["by"].strip():
         raise typer.BadParameter("--by NAME is required: say who approves")
+    if shown_line(given["by"]) != given["by"]:
+        raise typer.BadParameter("--by is one line, without characters that nobody can see; give a plain name")
 
 
 # ---- approve
@@ -108,7 +113,7 @@ class _Made:
     """False: the lock has it already, with all that it says."""
 
 
-def _approve(lock: Path, reports: Sequence[Report], by: str, output: Output) -> int:
+def _approve(lock: Path, reports: Sequence[Report], by: str, output: Output, *, makes_folder: bool) -> int:
     exit_code = exit_of(reports)
     if exit_code:
         output.show_object(
@@ -121,7 +126,7 @@ def _approve(lock: Path, reports: Sequence[Report], by: str, output: Output) -> 
     twice = {each.name for each in wanted if sum(other.is_of(each.name) for other in wanted) > 1}
     if twice:
         raise InvalidRequest(f"two of these have the name {min(twice)!r}; approve them one by one, or rename one")
-    with changing(lock):
+    with changing(lock, makes_folder=makes_folder):
         text, entries = _read(lock)
         made = [_merge(entries, approval) for approval in wanted]
         others = [entry for entry in entries if not any(entry.is_of(each.name) for each in wanted)]
@@ -136,7 +141,7 @@ def _approve(lock: Path, reports: Sequence[Report], by: str, output: Output) -> 
             "scripts": [each.to_json() for each in reports],
         }
     )
-    output.show("\n\n".join(_made_text(each, lock) for each in made))
+    output.show("\n\n".join(_made_text(each, lock, by) for each in made))
     return 0
 
 
@@ -153,8 +158,8 @@ def _approval(report: Report, by: str) -> Approval:
             source=subject.script.digest,
             contract=subject.code.digest,
             policy=policy_version(),
-            bound=shown_line(vetted.findings.bound.text, MAX_BOUND_CHARS),
-            approved_by=by.strip(),
+            bound=bound_line(vetted.findings.bound.text),
+            approved_by=by,
             approved_at=now(),
         )
     except ValidationError as error:
@@ -201,10 +206,12 @@ def approval_json(approval: Approval) -> dict[str, Any]:
     }
 
 
-def _made_text(made: _Made, lock: Path) -> str:
+def _made_text(made: _Made, lock: Path, by: str) -> str:
     new, before = made.approval, made.before
     if not made.is_new:
-        head = f"{new.name} is approved as it is, by {new.approved_by} on {new.when}, in {lock}"
+        head = f"{new.name} is approved as it is, by {new.approved_by} on {new.when}, in {lock}: nothing was written"
+        if by != new.approved_by:
+            head += f", and {by} is not recorded; to put {by} there, withdraw {new.name} first"
     else:
         head = f"approved {new.name}, by {new.approved_by}, in {lock}"
     rows = [("source", new.source), ("contract", new.contract), ("policy", new.policy), ("bound", new.bound)]
@@ -220,16 +227,32 @@ def _made_text(made: _Made, lock: Path) -> str:
 # ---- withdraw
 
 
-def _withdraw(lock: Path, name: str, output: Output) -> int:
+def _withdraw(lock: Path, name: str, settings: Settings, output: Output) -> int:
     """Take every entry of a name out. Raises `InvalidRequest` when there is none."""
+    shipped = LockApprovals(lock, shipped=settings.approve_shipped).shipped()
+    still = _STILL_SHIPPED if any(entry.is_of(name) for entry in shipped) else ""
+    try:
+        read_lock(lock)
+    except FileNotFoundError:
+        reason = f"the lock {lock} does not exist, so it does not name {name[:200]!r}"
+        raise InvalidRequest("; ".join(filter(None, (reason, still)))) from None
     with changing(lock):
         _, entries = _read(lock)
         taken = [entry for entry in entries if entry.is_of(name)]
         if not taken:
             known = ", ".join(sorted({entry.name for entry in entries})) or "none"
-            raise InvalidRequest(f"the lock {lock} does not name {name[:200]!r}; it names: {known}")
+            reason = f"the lock {lock} does not name {name[:200]!r}; it names: {known}"
+            raise InvalidRequest("; ".join(filter(None, (reason, still))))
         write_lock(lock, [entry for entry in entries if entry not in taken])
     output.show_object({"exit": 0, "lock": str(lock), "withdrawn": [approval_json(entry) for entry in taken]})
     lines = [f"withdrew {name} from {lock}", *(f"  {'source':<10} {entry.source}" for entry in taken)]
     output.show("\n".join(shown_line(line, _MAX_CHARS) for line in lines))
+    if still:
+        output.say(f"note: {still}")
     return 0
+
+
+_STILL_SHIPPED = (
+    "the loop of this name comes with Loopwarden, whose own lock approves it: set approve_shipped = false in the "
+    "settings, and approve those of the shipped loops that are to run"
+)

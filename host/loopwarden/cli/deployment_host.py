@@ -79,7 +79,7 @@ def approvals_of(settings: Settings) -> LockApprovals | None:
     if not settings.require_approved:
         return None
     assert settings.lock is not None, "settings that come from a file name a lock"
-    return LockApprovals(settings.lock)
+    return LockApprovals(settings.lock, shipped=settings.approve_shipped)
 
 
 def make_host(

@@ -85,6 +85,8 @@ class Finder:
             has_loop = bool(_loop_folders(path))
             if is_file_name(word) or path.name in ("", "..") or (has_loop and word not in self.catalogue.loops):
                 return _at(path)
+            if not has_loop and path.is_dir() and word not in {**self.catalogue.loops, **self.catalogue.problems}:
+                return _at(path)
             installed = self._installed(word)
             if has_loop and not _is_same(installed, _at(path)):
                 reason = (
@@ -102,7 +104,7 @@ class Finder:
     def _installed(self, name: str) -> Subject:
         found = self.catalogue.loop(name)
         place = name if found.path is None else str(found.path)
-        return Subject(place=place, script=found.script, code=approved_form(found.script.contract))
+        return Subject(place=place, script=found.script, code=approved_form(found.script.contract, found.script.digest))
 
 
 def _at(path: Path) -> Subject:
@@ -110,7 +112,7 @@ def _at(path: Path) -> Subject:
     if path.is_dir():
         folders = _loop_folders(path)
         if not folders:
-            raise InvalidRequest(f"the folder {path} holds no {LOOP_FILE}")
+            raise InvalidRequest(f"the folder {path} holds no {LOOP_FILE}; give the paths of its scripts")
         if len(folders) > 1:
             several = ", ".join(str(folder) for folder in folders)
             raise InvalidRequest(f"the folder {path} holds several loops; name one of them: {several}")
@@ -138,7 +140,7 @@ def _loop_folders(path: Path) -> list[Path]:
 def _folder(folder: Path) -> Subject:
     file = folder / LOOP_FILE
     script = Script(name=folder.resolve().name, source=read_source(file), contract=PlainContract())
-    return Subject(place=str(file), script=script, code=folder_code(folder))
+    return Subject(place=str(file), script=script, code=folder_code(folder, script.digest))
 
 
 def script_args(script: Script[Any, Any], args: Any) -> Any:

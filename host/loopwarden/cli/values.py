@@ -14,6 +14,7 @@ from typing import Final
 
 import typer
 
+from loopwarden.regular_file import open_regular_file
 from loopwarden_engine.json_decoding import decode_json, decode_object
 from loopwarden_engine.plain import JsonObject, JsonValue, PlainDataError
 
@@ -199,7 +200,7 @@ def _read_file(name: str) -> bytes:
     if not name:
         raise typer.BadParameter("name the file after @, such as @task.md")
     try:
-        with Path(name).open("rb") as file:
+        with open_regular_file(Path(name)) as file:
             return file.read(MAX_TEXT_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or "input error").lower()

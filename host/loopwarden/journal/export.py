@@ -14,7 +14,6 @@ file proves nothing by itself: who can edit the file can edit it too.
 import base64
 import binascii
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from loopwarden.failures import LoopwardenError
+from loopwarden.regular_file import open_regular_file
 from loopwarden.store.runs import StoredEntry
 from loopwarden_engine.json_decoding import decode_object
 from loopwarden_engine.plain import PlainDataError, compact_json
@@ -146,10 +146,7 @@ def read_export(source: Path | BinaryIO) -> Exported:
     if not isinstance(source, Path):
         return _Reader(source, "the file").read()
     try:
-        # A pipe in its place would be waited for.
-        with open(source, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ExportError(f"{source} is no regular file")
+        with open_regular_file(source) as file:
             return _Reader(file, str(source)).read()
     except OSError as error:
         raise ExportError(f"{source} cannot be read: {_why(error)}") from None

@@ -111,7 +111,7 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path):
-        with pytest.raises(ExportError, match=r"(is no regular file|is a directory)$"):
+        with pytest.raises(ExportError, match=r"(it is not a regular file|is a directory)$"):
             read_export(path)
     with pytest.raises(ExportError, match=r"nothing cannot be read: no such file or directory$"):
         read_export(tmp_path / "nothing")

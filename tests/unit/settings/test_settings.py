@@ -258,7 +258,7 @@ def test_the_lock_lies_beside_the_file_unless_it_says_where(tmp_path: Path, text
     settings = load_settings(path)
     assert str(settings.lock) == place.format(beside=tmp_path, home=Path.home())
     assert settings.require_approved is text.startswith("require")
-    assert not settings.require_bound
+    assert (settings.require_bound, settings.approve_shipped) == (False, True)
 
 
 def test_what_approval_asks_is_part_of_the_digest_and_where_the_lock_lies_is_not(tmp_path: Path) -> None:
@@ -268,9 +268,10 @@ def test_what_approval_asks_is_part_of_the_digest_and_where_the_lock_lies_is_not
         ("b", 'lock = "x"\n'),
         ("c", "require_approved = true\n"),
         ("d", "require_bound = true\n"),
+        ("e", "approve_shipped = false\n"),
     ):
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
         digests.append(load_settings(path).digest)
     assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
+    assert len(set(digests)) == 4
