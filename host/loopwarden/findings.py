@@ -28,11 +28,13 @@ class EnclosingLoop:
 class AgentCall:
     """One `agent()` in the text. `options` as written (`**` for options that are computed), `loops` outermost first.
 
+    `positionals`: how many arguments have no name; None when they are computed (`*arguments`).
     `has_schema` says that `schema=` is written and is not None; what `**options` may hold is not known.
     """
 
     line: int
     column: int
+    positionals: int | None
     options: tuple[str, ...]
     has_schema: bool
     loops: tuple[EnclosingLoop, ...]
@@ -64,11 +66,13 @@ def decode_findings(value: JsonObject) -> Findings:
 
 
 def _call(value: object) -> AgentCall:
-    row = _object(value, {"line", "column", "options", "hasSchema", "loops"}, "a call")
+    row = _object(value, {"line", "column", "positionals", "options", "hasSchema", "loops"}, "a call")
     options = _list(row["options"], bound_form.MAX_OPTIONS, "options")
+    positionals = row["positionals"]
     return AgentCall(
         line=_count(row["line"], "a line"),
         column=_count(row["column"], "a column"),
+        positionals=None if positionals is None else _count(positionals, "a number of arguments"),
         options=tuple(_text(option, bound_form.MAX_OPTION_CHARS, "an option") for option in options),
         has_schema=_flag(row["hasSchema"], "hasSchema"),
         loops=tuple(_loop(loop) for loop in _list(row["loops"], bound_form.MAX_LOOPS, "loops")),

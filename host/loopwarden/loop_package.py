@@ -33,6 +33,13 @@ _FILES: Final[Mapping[str, str]] = {
 """Template to the file that is made of it."""
 
 
+_NEEDED: Final = frozenset(
+    {"contract", "hatchling", "hypothesis", "loop", "loopwarden", "loopwarden_engine", "loopwarden_scripts"}
+    | {"pydantic", "pytest", "src", "tests"}
+)
+"""Modules of the package itself, and what it and its tests import, installed here or not."""
+
+
 def module_name(name: str) -> str:
     """The Python name of the loop `name`."""
     return name.replace("-", "_")
@@ -51,23 +58,18 @@ def refuse_name(name: str, taken: Collection[str]) -> None:
             raise InvalidRequest(f"there is a loop {other!r} on this machine already; choose another name")
     if keyword.iskeyword(module) or keyword.issoftkeyword(module):
         raise InvalidRequest(f"{name!r} is a word of Python's own; choose another name")
-    if module in sys.stdlib_module_names or module == "tests" or _is_installed(module):
+    if module in _NEEDED or module in sys.stdlib_module_names or _is_installed(module):
         raise InvalidRequest(f"{name!r} would hide the Python module {module}; choose another name")
 
 
 def write_loop_package(name: str, folder: Path) -> list[Path]:
-    """Write the package of the loop `name` into the new folder `folder`/`name`; return its files in order.
+    """Write the package of the loop `name` into the folder `folder`/`name`, new or empty; return its files in order.
 
-    Raises `InvalidRequest` when that exists, whatever it is, or cannot be written; then nothing of it is left.
+    Raises `InvalidRequest` when that holds anything, is no folder, or cannot be written; then nothing of it is left.
     """
     words = {"name": name, "module": module_name(name), "version": version("loopwarden")}
     target = folder / name
-    try:
-        target.mkdir()
-    except FileExistsError:
-        raise InvalidRequest(f"{target} exists already; nothing was written. Choose another name or folder") from None
-    except OSError as error:
-        raise InvalidRequest(f"{target} cannot be made: {_reason(error)}") from None
+    is_new = _make_folder(target)
     templates = resources.files("loopwarden") / "templates"
     written = []
     try:
@@ -78,9 +80,23 @@ def write_loop_package(name: str, folder: Path) -> list[Path]:
             path.write_text(Template(text).substitute(words), encoding="utf-8")
             written.append(path)
     except OSError as error:
-        shutil.rmtree(target, ignore_errors=True)  # made here, a moment ago
+        for made in [target] if is_new else list(target.iterdir()):  # all of it made here, a moment ago
+            shutil.rmtree(made, ignore_errors=True) if made.is_dir() else made.unlink(missing_ok=True)
         raise InvalidRequest(f"{target} cannot be written: {_reason(error)}") from None
     return written
+
+
+def _make_folder(target: Path) -> bool:
+    """Whether it was made; False when it is there, and empty. Raises `InvalidRequest`."""
+    try:
+        target.mkdir()
+    except FileExistsError:
+        if target.is_dir() and not any(target.iterdir()):
+            return False
+        raise InvalidRequest(f"{target} exists already; nothing was written. Choose another name or folder") from None
+    except OSError as error:
+        raise InvalidRequest(f"{target} cannot be made: {_reason(error)}") from None
+    return True
 
 
 def _is_installed(module: str) -> bool:

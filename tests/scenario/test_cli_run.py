@@ -274,11 +274,11 @@ def test_doctor_does_not_call_everything_standing_when_a_wall_is_missing(
 
     monkeypatch.setattr(doctor, "probe_walls", unneeded)
     answers = [True]
-    assert home.run("doctor").out.endswith("\neverything stands: runs can start here\n")
+    assert home.run("doctor").out.endswith("\nwalls: all stand, runs can start here\n")
     answers = [False]
     done = home.run("doctor")
     assert done.exit == 0
-    assert done.out.endswith("\nevery wall stands that a run needs: runs can start here\n")
+    assert done.out.endswith("\nwalls: all stand that a run needs, runs can start here\n")
 
 
 def test_the_help_of_a_loop_lists_the_options_of_its_arguments(home: Home) -> None:

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loopwarden import Script
 from loopwarden.lock_file import Approval, approvals_in, policy_version, write_lock
 from support.command_line import COMPLETE, Finished, Home
 from support.loop_on_disk import LoopOnDisk
@@ -63,7 +65,7 @@ def entries(lock: Path) -> dict[str, Approval]:
 
 
 def test_an_accepted_script_is_described_line_by_line(home: Home) -> None:
-    done = home.run("vet", "good.py", "--args", '{"files": ["a", "b", "c"]}')
+    done = home.run("vet", "good.py", "--args-json", '{"files": ["a", "b", "c"]}')
     lines = done.out.splitlines()
     assert (done.exit, done.err, lines[0]) == (0, "", "good.py: accepted")
     assert {line[2:12].strip(): line[13:] for line in lines[1:8]} == {
@@ -176,7 +178,7 @@ def test_the_folder_of_a_project_stands_for_its_one_loop(home: Home) -> None:
     ("text", "words"),
     [
         (b"def main(args):\n    return '\xff'\n", "line 2 holds the byte 0xff"),
-        (b"#" * 600_000, "maxSourceBytes"),
+        (b"#" * 600_000, ":1:1: too-large: the script"),
         (b"def main(args):\n    return " + b"(" * 20_000, "refused"),
     ],
 )
@@ -216,7 +218,9 @@ def test_approving_again_takes_the_place_and_says_what_it_was(home: Home, lock: 
     home.run("approve", "good.py", "unbounded.py", "--by", "ann")
     text, before = lock.read_text(), entries(lock)["good"]
     done = home.run("approve", "good.py", "--by", "bob")
-    assert f"good is approved as it is, by ann on {before.when}" in done.out
+    said = f"good is approved as it is, by ann on {before.when}, in {lock}: nothing was written"
+    assert f"{said}, and bob is not recorded; to put bob there, withdraw good first\n" in done.out
+    assert f"{said}\n" in home.run("approve", "good.py", "--by", " ann ").out
     assert lock.read_text() == text
     (home.root / "good.py").write_text(GOOD + "\n")
     done = home.run("approve", "good.py", "--by", "bob", "--json")
@@ -242,10 +246,15 @@ def test_one_refused_script_and_nothing_is_approved(home: Home, lock: Path) -> N
         (("good.py",), "--by NAME is required"),
         (("good.py", "--by", " "), "--by NAME is required"),
         (("good.py", "--by", "x" * 201), "approved_by"),
+        (("good.py", "--by", "ann\nx = 1"), "--by is one line"),
+        (("good.py", "--by", "ann\x1b[2J"), "without characters that nobody can see; give a plain name"),
+        (("good.py", "--by", "ann\u202e"), "--by is one line"),
+        (("good.py", "--by", "ann", "--lock", "nowhere/our.lock"), "nowhere does not exist; make it first"),
         (("good.py", "--by", "ann", "--check"), "--by belongs to an approval"),
         (("--check", "--withdraw", "good"), "give one of them"),
         (("good.py", "--withdraw", "good"), "no PATH beside it"),
-        (("--withdraw", "good"), "does not name 'good'; it names: none"),
+        (("--withdraw", "good"), "loopwarden.lock does not exist, so it does not name 'good'"),
+        (("--withdraw", "ralph"), "does not name 'ralph'; the loop of this name comes with Loopwarden"),
         (("good.py", "other/good.py", "--by", "ann"), "two of these have the name 'good'"),
     ],
 )
@@ -256,6 +265,12 @@ def test_what_cannot_be_meant_is_refused(home: Home, lock: Path, options: tuple[
     assert (done.exit, done.out) == (2, "")
     assert words in done.err
     assert not lock.exists()
+    assert not (home.root / "nowhere").exists()
+
+
+def test_who_approves_may_have_any_name_that_can_be_read(home: Home, lock: Path) -> None:
+    assert home.run("approve", "good.py", "--by", 'Jörg "Jö" Åström-李').exit == 0
+    assert entries(lock)["good"].approved_by == 'Jörg "Jö" Åström-李'
 
 
 def test_settings_that_cannot_be_used_may_name_another_lock(home: Home, lock: Path) -> None:
@@ -319,6 +334,9 @@ def test_a_check_says_what_differs_and_changes_nothing(home: Home, disk: LoopOnD
     disk.change("loop.py")
     done = home.run("approve", "--check", "--json")
     assert findings(done) == {("votes", "source"), ("votes", "contract")}
+    (disk.folder / "rules.py").write_text("CALLS = 3\n")
+    done = home.run("approve", "--check", "--json")
+    assert (done.exit, findings(done)) == (1, {("votes", "source")})
     done = home.run("approve", "--check", "good.py", "gone.py", "--json")
     assert findings(done) == {("gone.py", "unreadable")}
     assert lock.read_text() == text
@@ -326,8 +344,61 @@ def test_a_check_says_what_differs_and_changes_nothing(home: Home, disk: LoopOnD
 
 def test_a_check_of_one_lock_alone_does_not_count_the_shipped_one(home: Home) -> None:
     assert home.run("approve", "--check", "ralph").exit == 0
+    home.run("approve", "good.py", "--by", "ann", "--lock", "our.lock")
     done = home.run("approve", "--check", "ralph", "--lock", "our.lock", "--json")
     assert (done.exit, findings(done)) == (1, {("ralph", "not-approved")})
+
+
+def test_a_check_says_that_there_is_no_lock(home: Home, lock: Path) -> None:
+    done = home.run("approve", "--check")
+    assert done.exit == 0
+    assert done.out.splitlines() == [f"note: the lock {lock} does not exist", "1 script checked: all as approved"]
+    done = home.run("approve", "--check", "good.py", "--lock", "nolock.lock", "--json")
+    assert (done.exit, findings(done)) == (1, {(None, "lock"), ("good", "not-approved")})
+    shown = home.run("approve", "--check", "good.py", "--lock", "nolock.lock").out
+    assert "the lock: lock: the lock nolock.lock does not exist\n" in shown
+
+
+def test_a_check_that_compared_nothing_of_the_lock_does_not_pass(home: Home) -> None:
+    home.run("approve", "good.py", "--by", "ann")
+    done = home.run("approve", "--check", "--json")
+    assert (done.exit, findings(done)) == (1, {(None, "not-compared")})
+    assert "name the files or folders: `loopwarden approve --check PATH…`" in home.run("approve", "--check").out
+    assert home.run("approve", "--check", "good.py").exit == 0
+
+
+def test_a_check_finds_another_bound_than_vetting_does(home: Home, lock: Path) -> None:
+    home.run("approve", "good.py", "unbounded.py", "--by", "ann")
+    lock.write_text(lock.read_text().replace('"agents <= len(args.files)"', '"agents <= 2"'))
+    done = home.run("approve", "--check", "good.py", "unbounded.py")
+    assert (done.exit, done.err) == (1, "")
+    assert done.out == "good: bound: the lock says agents <= 2, vetting finds agents <= len(args.files)\n"
+    assert home.run("approve", "--check", "unbounded.py").exit == 0
+    home.run("approve", "good.py", "--by", "ann")
+    assert home.run("approve", "--check", "good.py").exit == 0
+
+
+def test_a_check_names_what_vetting_refuses_though_the_lock_names_it(home: Home, lock: Path) -> None:
+    """As after an upgrade of the language policy, or of a lock that was written by hand."""
+    home.run("approve", "good.py", "--by", "ann")
+    write_lock(lock, [entries(lock)["good"].model_copy(update={"name": "bad", "source": Script.from_text(BAD).digest})])
+    done = home.run("approve", "--check", "bad.py", "--json")
+    assert (done.exit, findings(done)) == (1, {("bad", "refused")})
+    assert "bad.py:4:5: name: the name 'print' is not allowed" in done.json["findings"][1]["message"]
+
+
+def test_a_check_does_not_pass_where_nothing_can_be_vetted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.run("approve", "good.py", "--by", "ann")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = home.run("approve", "--check", "good.py", "--json")
+    assert (done.exit, done.json["failure"]["code"]) == (2, "CONFINEMENT_UNAVAILABLE")
+
+
+def test_a_check_says_that_a_script_has_another_name_in_the_lock(home: Home) -> None:
+    home.run("approve", "good.py", "--by", "ann")
+    (home.root / "copy.py").write_text(GOOD)
+    done = home.run("approve", "--check", "copy.py")
+    assert (done.exit, done.out.splitlines()[0]) == (0, "note: copy has the source of good in the lock")
 
 
 def test_a_check_names_what_it_could_not_look_at(home: Home) -> None:
@@ -398,6 +469,29 @@ def test_a_run_needs_an_approval_of_every_byte(home: Home) -> None:
 def test_shipped_loops_need_no_approval_of_their_own(home: Home) -> None:
     config = required(home)
     assert home.ralph("--config", config, "--max-rounds", "1", agent=home.reporting(COMPLETE)).exit == 0
+
+
+def test_shipped_loops_can_be_withdrawn_and_approved_like_others(home: Home) -> None:
+    config = required(home, "approve_shipped = false\n")
+    run = ("--config", config, "--max-rounds", "1", "--json")
+    refused = home.ralph(*run, agent=home.reporting(COMPLETE))
+    assert (refused.exit, refused.json["failure"]["code"]) == (2, "SCRIPT_REJECTED")
+    done = home.run("approve", "--check", "--config", config, "--json")
+    assert (done.exit, findings(done)) == (1, {("ralph", "not-approved")})
+    assert "names, also of the shipped loops (approve_shipped = false)" in home.run("doctor", "--config", config).out
+    assert home.run("approve", "ralph", "--by", "ann", "--config", config).exit == 0
+    assert home.ralph(*run, agent=home.reporting(COMPLETE)).exit == 0
+    assert home.run("approve", "--withdraw", "ralph", "--config", config).err == ""
+    assert home.ralph(*run, agent=home.reporting(COMPLETE)).exit == 2
+
+
+def test_who_withdraws_a_shipped_loop_is_told_that_it_is_approved_still(home: Home) -> None:
+    home.run("approve", "ralph", "--by", "ann")
+    done = home.run("approve", "--withdraw", "ralph")
+    assert done.exit == 0
+    assert "note: the loop of this name comes with Loopwarden" in done.err
+    again = home.run("approve", "--withdraw", "ralph")
+    assert (again.exit, "set approve_shipped = false in the settings" in again.err) == (2, True)
 
 
 def test_a_lock_in_the_workspace_is_refused(home: Home) -> None:

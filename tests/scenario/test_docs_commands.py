@@ -80,7 +80,7 @@ def test_a_command_line_of_the_pages_works_as_it_stands(home: Home, page: str, l
 def test_a_run_that_is_killed_goes_on_as_the_readme_shows(home: Home) -> None:
     config = home.root / "config/loopwarden"
     config.mkdir(parents=True, mode=0o700)
-    home.settings("[store]\nlease_seconds = 2.0\nkill_grace_seconds = 0.5\npoll_seconds = 0.2\n").rename(
+    home.settings("[store]\nlease_seconds = 60.0\nkill_grace_seconds = 0.5\npoll_seconds = 0.2\n").rename(
         config / "loopwarden.toml"
     )
     first = f"touch first; cat <<'END'\n{json.dumps(REPORT)}\nEND\n"
@@ -100,6 +100,7 @@ def test_a_run_that_is_killed_goes_on_as_the_readme_shows(home: Home) -> None:
         out, err = (text.decode() for text in process.communicate())
     assert missing(run, err + out) == ["Killed"]  # which the shell says
     home.workspace.joinpath("go").touch()
+    home.end_leases()
     (row,) = home.run("runs", "--json").json["runs"]
     done = typed(home, f"resume {row['runId']}")
     assert missing(resume, (done.err + done.out).replace(row["runId"], "RUN")) == []

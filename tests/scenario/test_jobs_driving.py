@@ -1,7 +1,9 @@
 """Driving: which runs a host claims, in which order, how many at a time; and each run exactly once."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -399,3 +401,28 @@ def test_a_contract_that_fails_at_the_recorded_arguments_holds_the_run(in_lab: I
         assert outcome.failure is not None
 
     in_lab(case)
+
+
+def test_a_run_that_waits_for_its_workspace_is_no_error_and_is_said_once(
+    in_lab: InLab, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(lab: JobLab) -> None:
+        folder = tmp_path / "tree"
+        folder.mkdir()
+        host = await lab.host()
+        lab.agents.kept.add("a0")
+        first, second = [await host.submit(FAN, {"n": 1, "name": name}, workspace=folder) for name in "ab"]
+        async with host.drive({"default": 2}):
+            await lab.agents.until_asked("a0")
+            while (await row_of(host, second)).epoch < 3:  # so often it was claimed here
+                await until_looked(host, 1)
+            lab.agents.let_go("a0")
+            assert (await host.wait_for(first)).failure is None
+            assert (await host.wait_for(second)).failure is None
+
+    caplog.set_level(logging.INFO, logger="loopwarden")
+    in_lab(case)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+    said = [record for record in caplog.records if record.getMessage() == "a run waits for its workspace"]
+    assert [record.levelname for record in said] == ["INFO"]
+    assert "another run works in" in str(said[0].__dict__)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,10 @@ def test_a_single_reply_of_a_table_may_be_asked_for_never(lab: Lab) -> None:
 
 
 def test_left_over_replies_do_not_hide_why_the_run_ended(lab: Lab) -> None:
-    with pytest.raises(RepliesDiffer, match=r"no call asked for reply 1; the run: .*KeyError"):
+    with pytest.raises(RepliesDiffer, match=r"^the run failed with SCRIPT_ERROR: .*; no call asked for reply 1$"):
         lab.run(ASK, {}, ["x"])
+    with pytest.raises(RepliesDiffer, match=r"^the run failed with AGENT_CAP: .*; no call asked for reply 2$"):
+        lab.run(ASK, asked("a", "b"), ["x", "y"], max_total_agents=1)
 
 
 def test_a_call_without_a_reply_ends_the_run_at_once(lab: Lab) -> None:
@@ -161,11 +164,56 @@ def test_what_cannot_be_replies_is_a_type_error(lab: Lab, replies: Any) -> None:
         lab.run(ASK, asked("a"), replies)
 
 
-def test_what_cannot_be_a_reply_ends_the_run_with_its_type(lab: Lab) -> None:
-    odd: Any = [7]
+@pytest.mark.parametrize(
+    ("odd", "where"),
+    [
+        (["x", 7], "reply 2: int"),
+        ([AgentFailed], "reply 1: type"),
+        ({"a": 7}, "the reply for 'a': int"),
+        ({"{}": [7]}, "reply 1 for '{}': int"),
+        ({"a": b"x"}, "reply 1 for 'a': int"),
+    ],
+)
+def test_what_cannot_be_a_reply_is_a_type_error_before_any_run(odd: Any, where: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{where} is no reply; give a text, a dict, None or an exception")):
+        FakeAgent(odd)
+
+
+def test_a_key_of_a_table_is_a_text() -> None:
+    odd: Any = {1: "x"}
+    with pytest.raises(TypeError, match="keys of a table are words of prompts, not int"):
+        FakeAgent(odd)
+
+
+def test_a_function_that_gives_no_reply_ends_the_run_with_its_type(lab: Lab) -> None:
+    odd: Any = lambda request: 7  # noqa: E731 -- as a test writes it
     run = lab.run(ASK, asked("a"), odd)
     assert run.failure is not None
     assert "int is no reply; give a text, a dict, None or an exception" in run.failure.message
+    assert isinstance(run.error, TypeError)
+
+
+def test_what_a_function_of_the_test_raises_is_the_cause_of_what_the_lab_raises(lab: Lab) -> None:
+    run = lab.run(ASK, asked("a"), lambda request: str(1 / 0))
+    with pytest.raises(RunFailed) as failed:
+        _ = run.value
+    shown = "".join(traceback.format_exception(failed.value))
+    assert isinstance(failed.value.__cause__, ZeroDivisionError)
+    assert "lambda request: str(1 / 0)" in shown
+    with pytest.raises(RepliesDiffer, match=r"^the run failed with AGENT_RESULT: .*no call asked for reply 2$") as own:
+        lab.run(ASK, asked("a", "b"), [KeyError("broken"), "y"])
+    assert isinstance(own.value.__cause__, KeyError)
+
+
+def test_an_error_of_an_agent_is_not_the_cause_of_another_ending(lab: Lab) -> None:
+    assert lab.run(ASK, asked("a"), [AgentFailed("asleep")]).error is None
+
+
+def test_a_source_text_is_no_script(lab: Lab) -> None:
+    odd: Any = ASK.source
+    for use in (lambda: lab.run(odd, {}, []), lambda: lab.vet(odd)):
+        with pytest.raises(TypeError, match=r"^a script is needed: Script\.from_text\(…\)"):
+            use()
 
 
 # ---- what a run shows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwarden import InvalidRequest
+from loopwarden import InvalidRequest, loop_package
 from loopwarden.loop_package import MAX_NAME_CHARS, refuse_name, write_loop_package
 from support.command_line import Home
 
@@ -41,14 +41,15 @@ def test_a_name_that_cannot_be_used_is_refused_with_a_sentence(name: str, senten
         refuse_name(name, ["ralph", "my_loop"])
 
 
-@pytest.mark.parametrize("kind", ["file", "empty folder", "link to nothing"])
+@pytest.mark.parametrize("kind", ["file", "folder with a file", "link to nothing"])
 def test_what_exists_is_never_overwritten(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "drafts"
     match kind:
         case "file":
             target.write_text("mine")
-        case "empty folder":
+        case "folder with a file":
             target.mkdir()
+            (target / ".hidden").touch()
         case _:
             target.symlink_to(tmp_path / "nothing")
     before = [(path, path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")]
@@ -57,7 +58,29 @@ def test_what_exists_is_never_overwritten(tmp_path: Path, kind: str) -> None:
     assert [(path, path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")] == before
 
 
-def test_a_package_that_cannot_be_written_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "drafts").mkdir()
+    assert len(write_loop_package("drafts", tmp_path)) == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pytest", "hypothesis", "loopwarden", "loopwarden-engine", "contract", "loop", "tests", "pydantic", "hatchling"],
+)
+def test_what_the_package_needs_is_no_name_whether_it_is_installed_or_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_package, "find_spec", lambda _: None)
+    with pytest.raises(InvalidRequest, match="would hide the Python module"):
+        refuse_name(name, [])
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_package_that_cannot_be_written_whole_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    if is_there:
+        (tmp_path / "drafts").mkdir()
     write_text = Path.write_text
 
     def full(path: Path, text: str, **more: str) -> int:
@@ -68,7 +91,7 @@ def test_a_package_that_cannot_be_written_whole_is_not_there(tmp_path: Path, mon
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(InvalidRequest, match="drafts cannot be written: no space left on device"):
         write_loop_package("drafts", tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.rglob("*")) == ([tmp_path / "drafts"] if is_there else [])
 
 
 @pytest.mark.parametrize("name", ["x", LONGEST])

@@ -27,8 +27,9 @@ _MAX_STEPS: Final = 200_000
 def analyse(source: str) -> JsonObject:
     """Analyse a script that the language policy took. Never raises; the result takes at most 256 KiB as JSON.
 
-    `hooks` (lines by name), `calls` (each `agent()`: line, column, options, hasSchema, loops), `moreCalls`, and `bound`
-    (nodes as in `bound_form`, or reasons). A script that is too large to be followed has no calls listed.
+    `hooks` (lines by name), `calls` (each `agent()`: line, column, positionals, options, hasSchema, loops),
+    `moreCalls`, and `bound` (nodes as in `bound_form`, or reasons). A script that is too large to be followed has no
+    calls listed.
     """
     try:
         with warnings.catch_warnings():

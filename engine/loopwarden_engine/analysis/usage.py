@@ -63,10 +63,12 @@ def _outside(node: ast.AST) -> list[ast.AST]:
 
 def _call(node: ast.Call, loops: tuple[ast.AST, ...], has_bound: Callable[[ast.AST], bool]) -> JsonValue:
     options = ["**" if keyword.arg is None else keyword.arg[:MAX_OPTION_CHARS] for keyword in node.keywords]
+    is_starred = any(isinstance(value, ast.Starred) for value in node.args)
     schemas = [keyword.value for keyword in node.keywords if keyword.arg == "schema"]
     return {
         "line": node.lineno,
         "column": node.col_offset + 1,
+        "positionals": None if is_starred else len(node.args),
         "options": list(options[:MAX_OPTIONS]),
         "hasSchema": any(not (isinstance(value, ast.Constant) and value.value is None) for value in schemas),
         "loops": [{"line": line_of(loop), "hasBound": has_bound(loop)} for loop in loops[:MAX_LOOPS]],

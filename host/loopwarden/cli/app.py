@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from loopwarden.cli.approving import approve_command
 from loopwarden.cli.budget import budget_app
+from loopwarden.cli.command_help import PlainCommand
 from loopwarden.cli.continuing import continue_command
 from loopwarden.cli.demo import demo_command
 from loopwarden.cli.doctor import doctor_command
@@ -216,7 +217,8 @@ def build_app(line: Line) -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., int], help_text: str) -> None:
-    app.command(name, help=help_text, epilog=PROGRAM_HELP if name in _TAKING_PROGRAMS else None)(command)
+    epilog = PROGRAM_HELP if name in _TAKING_PROGRAMS else None
+    app.command(name, cls=PlainCommand, help=help_text, epilog=epilog)(command)
 
 
 def _add_loops(runner: typer.Typer, line: Line) -> None:

@@ -191,7 +191,8 @@ def _settings_lines(settings: Settings) -> list[str]:
         f"  state folder               {shown['stateFolder']}",
     ]
     if settings.require_approved:
-        lines.append(f"  require_approved           what {shown['lock']} names")
+        alone = "" if settings.approve_shipped else ", also of the shipped loops (approve_shipped = false)"
+        lines.append(f"  require_approved           what {shown['lock']} names{alone}")
     if settings.require_bound:
         lines.append("  require_bound              what cannot start more agents than it may")
     for name, provider in settings.providers.items():
@@ -236,7 +237,7 @@ def _conclusion(walls: list[Wall]) -> str:
     """The last line when there is no problem. Walls may be missing then: the settings allow it."""
     missing = [wall.name for wall in walls if wall.mandatory and not wall.stands]
     if all(wall.stands for wall in walls):
-        return "everything stands: runs can start here"
+        return "walls: all stand, runs can start here"
     if not missing:
-        return "every wall stands that a run needs: runs can start here"
+        return "walls: all stand that a run needs, runs can start here"
     return f"runs can start here, without these walls: {', '.join(missing)} (allow_weak_confinement is set)"

@@ -61,7 +61,9 @@ class Foreground:
     begin: Callable[[Host], Awaitable[Run[Any] | None]]
     """None: it was brought to its end without being driven; see `over`."""
     began: Callable[[Run[Any]], None]
-    """Called once the run is live, before anything of it is shown."""
+    """Called once the run is live and was named, before anything else of it is shown."""
+    announce: Callable[[], None] = lambda: None
+    """Called once the run is live, before it is named."""
     over: Callable[[], Awaitable[Outcome[Any]]] | None = None
     """How a run ended that was not driven."""
 
@@ -104,6 +106,7 @@ class Foreground:
 
     async def _watch(self, run: Run[Any], output: Output) -> Outcome[Any]:
         bind_run(run.id)
+        self.announce()
         folder = run.folder
         output.say(f"run {run.id}" + (f" in {shown_line(str(folder))}" if folder is not None else ""))
         self.began(run)

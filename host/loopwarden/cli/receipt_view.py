@@ -93,6 +93,8 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
     cap = receipt.limits.get("maxTotalAgents")
     extra = receipt.attempts - receipt.agents_started
     repeats = f", and {plural(extra, 'repeat')}" if extra > 0 else ""
+    ended_at = receipt.ended_at
+    has_begun = receipt.journal is None or receipt.journal.epoch > 0  # else no host has had it
     rows = [
         ("run", receipt.run_id),
         ("loop", f"{receipt.script}  {receipt.script_digest}"),
@@ -101,8 +103,8 @@ def _facts(receipt: Receipt, folder: Path | None) -> list[str]:
         ("workspace", receipt.workspace),
         *_worktree(receipt),
         ("provider", receipt.provider),
-        ("started", moment(receipt.started_at)),
-        ("took", None if receipt.ended_at is None else duration(max(0.0, receipt.ended_at - receipt.started_at))),
+        ("started" if has_begun else "submitted", moment(receipt.started_at)),
+        ("took", duration(max(0.0, ended_at - receipt.started_at)) if has_begun and ended_at is not None else None),
         ("agents", f"{plural(receipt.agents_started, 'agent')} started, at most {cap:,}{repeats}" if cap else None),
         ("used", _used(receipt)),
         ("limits", _limits(receipt)),
@@ -156,10 +158,11 @@ def _limits(receipt: Receipt) -> str | None:
     return ", ".join([*limits, *([f"{dollars(cost)} in all"] if cost else [])]) or None
 
 
-def _walls(receipt: Receipt) -> str:
+def _walls(receipt: Receipt) -> str | None:
+    """None while nobody knows: a worker says which walls stand around it, also when none does."""
     fallen = [f"{name} does not stand ({why})" for name, why in receipt.walls.items() if why != "stands"]
     standing = [name for name, why in receipt.walls.items() if why == "stands"]
-    return "; ".join(([f"{', '.join(standing)} stand"] if standing else []) + fallen) or "none"
+    return "; ".join(([f"{', '.join(standing)} stand"] if standing else []) + fallen) or None
 
 
 def _agents(receipt: Receipt, folder: Path | None, *, paths: bool) -> list[str]:

@@ -44,9 +44,6 @@ async def run_to_end(prepared: Prepared, output: Output) -> Ended:
     """Run to the end, with progress on the error stream. Raises a subclass of `StartRefused`."""
     interruption = Interruption()
     providers = interruptible(prepared.chosen.providers)
-    output.say(prepared.first_line)
-    for note in prepared.notes:
-        output.say(f"note: {note}")
     settings, target = prepared.settings, prepared.request.target
     with interruption.watching(), ExitStack() as stack:
         workspace = prepared.workspace or stack.enter_context(scratch_workspace())
@@ -65,6 +62,7 @@ async def run_to_end(prepared: Prepared, output: Output) -> Ended:
                     attach_to={target.script.name: target.name},
                 ),
                 begin=lambda host: _start(host, prepared, workspace),
+                announce=lambda: announce(prepared, output),
                 began=lambda run: _began(run, prepared, store, output),
             )
             return await foreground.drive(interruption, output)
@@ -83,6 +81,13 @@ async def _start(host: Host, prepared: Prepared, workspace: Path) -> Run[Any]:
         booking=None if host.custody is None else Booking(by=person()),
         **prepared.overrides,
     )
+
+
+def announce(prepared: Prepared, output: Output) -> None:
+    """Say what a run may use at most, and what a person should know of it."""
+    output.say(prepared.first_line)
+    for note in prepared.notes:
+        output.say(f"note: {note}")
 
 
 def _began(run: Run[Any], prepared: Prepared, store: Store | None, output: Output) -> None:

@@ -16,6 +16,7 @@ from loopwarden.cli.output import Output
 from loopwarden.cli.preparation import Prepared, prepare
 from loopwarden.cli.provider_choice import NO_PROVIDER
 from loopwarden.cli.request import Request
+from loopwarden.cli.running import announce
 from loopwarden.cli.store_access import person, with_store
 from loopwarden.cli.stored_runs import need_stored
 from loopwarden.creation import DEFAULT_QUEUE
@@ -60,9 +61,6 @@ def submit(request: Request, options: RunOptions, settings: Settings, config: Pa
             "the script lies in the current folder, where agents could change it, so they cannot work there; give "
             "--workspace, a folder that the host has, too"
         )
-    output.say(prepared.first_line)
-    for note in prepared.notes:
-        output.say(f"note: {note}")
     place = named if declared is not None else str(prepared.workspace)
 
     async def act(store: Store, _: Settings) -> tuple[RunRow | None, bool]:
@@ -70,6 +68,7 @@ def submit(request: Request, options: RunOptions, settings: Settings, config: Pa
         return await store.get(run_id), await _is_known(store, options.more["queue"] or DEFAULT_QUEUE, settings)
 
     row, is_known = with_store(config, act)
+    announce(prepared, output)
     return _show(row, output, is_known=is_known)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,12 @@ from loopwarden.findings import AgentCall, Findings
 from loopwarden.host import Host
 from loopwarden.settings import Settings
 from loopwarden.vetting import Vetted
+from loopwarden_engine.hook_rules import OPTIONS
 from loopwarden_engine.plain import MAX_SAFE_INTEGER, JsonObject
 
 _MAX_CHARS = 1000
+_MOST_CALLS = 20
+"""Calls that are shown to a person."""
 
 
 def vet_command(config: Path | None) -> Callable[..., int]:
@@ -30,7 +34,7 @@ def vet_command(config: Path | None) -> Callable[..., int]:
     def run(**given: Any) -> int:
         output = Output(json=given["json"])
         if given["args"] is not None and len(given["paths"]) > 1:
-            raise typer.BadParameter("--args are those of one script; name one PATH")
+            raise typer.BadParameter("the arguments are those of one script; name one PATH")
         finder = Finder(config, output)
         reports = vet_all(finder.find(given["paths"]), finder.settings, args=given["args"])
         exit_code = exit_of(reports)
@@ -38,10 +42,11 @@ def vet_command(config: Path | None) -> Callable[..., int]:
         output.show("\n\n".join(report.text() for report in reports))
         return exit_code
 
-    paths = Annotated[list[str], typer.Argument(metavar="PATH...", help=PATHS_HELP)]
+    paths = Annotated[list[str], typer.Argument(metavar="PATH…", help=PATHS_HELP)]
     args = Annotated[
         dict[str, Any] | None,
         typer.Option(
+            "--args-json",
             "--args",
             parser=values.json_object,
             metavar="JSON|@FILE|-",
@@ -103,10 +108,10 @@ class Report:
         rows = [("says", self.vetted.summary or "nothing: it has no docstring")]
         hooks = ", ".join(f"{name} ({_lines(lines)})" for name, lines in findings.hooks.items() if lines)
         rows.append(("hooks", hooks or "none"))
-        rows += _under("agents", [*map(_call, findings.calls), *_more(findings.more_calls)] or ["none"])
+        rows += _under("agents", _calls(findings) or ["none"])
         rows += bound_rows(findings)
         if self.has_args:
-            most = "no number with these arguments" if self.agents is None else shown_most(self.agents)
+            most = "cannot be told with these arguments" if self.agents is None else shown_most(self.agents)
             note = "; these are the arguments of main, since the contract of a folder is not asked"
             rows.append(("at most", most + (note if self.subject.is_folder_of_contract else "")))
         rows += [("source", self.subject.script.digest), ("contract", self.subject.code.digest or "cannot be told")]
@@ -152,7 +157,8 @@ def _violations(refused: ScriptRejected) -> list[Mapping[str, Any]]:
     violations = refused.details.get("violations")
     if isinstance(violations, list) and violations:
         return violations
-    return [{"line": refused.line or 1, "column": 1, "rule": "refused", "message": refused.message, "hint": ""}]
+    rule = refused.details.get("rule", "refused")
+    return [{"line": refused.line or 1, "column": 1, "rule": rule, "message": refused.message, "hint": ""}]
 
 
 # ---- words
@@ -180,15 +186,22 @@ def _lines(lines: Sequence[int]) -> str:
     return ("line " if len(lines) == 1 else "lines ") + ", ".join(map(str, lines))
 
 
-def _more(count: int) -> list[str]:
-    return [f"and {plural(count, 'more call')}"] if count else []
+def _calls(findings: Findings) -> list[str]:
+    """A line for each call; the first ones, if there are many."""
+    lines = [_call(call) for call in findings.calls[:_MOST_CALLS]]
+    more = len(findings.calls) + findings.more_calls - len(lines)
+    if more:
+        listed = f"the first {len(findings.calls)}" if findings.more_calls else "all"
+        lines.append(f"and {plural(more, 'more call')}; --json lists {listed}")
+    return lines
 
 
 def _call(call: AgentCall) -> str:
-    parts = [f"line {call.line}: {'with' if call.has_schema else 'without'} a schema"]
+    parts = [f"line {call.line}: {_schema_words(call)}"]
     others = [option for option in call.options if option != "schema"]
     if others:
         parts.append(f"options {', '.join(others)}")
+    parts += _mistakes(call)
     parts += [
         f"in the loop of line {loop.line}, which has {'a' if loop.has_bound else 'no visible'} bound"
         for loop in call.loops
@@ -196,10 +209,34 @@ def _call(call: AgentCall) -> str:
     return "; ".join(parts)
 
 
+def _schema_words(call: AgentCall) -> str:
+    if not call.has_schema and "**" in call.options and "schema" not in call.options:
+        return "whether it has a schema cannot be told"
+    return f"{'with' if call.has_schema else 'without'} a schema"
+
+
+def _mistakes(call: AgentCall) -> list[str]:
+    """Why every run ends at this call, whatever its arguments."""
+    given = call.positionals
+    known = (*OPTIONS, "**", *(() if given else ("prompt",)))
+    mistakes = []
+    for option in call.options:
+        if option not in known:
+            near = get_close_matches(option, OPTIONS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(OPTIONS)}"
+            mistakes.append(f"{option}: no such option, the run ends here: {hint}")
+    if given == 0 and "prompt" not in call.options and "**" not in call.options:
+        mistakes.append("no prompt, the run ends here")
+    if given is not None and given > 1:
+        mistakes.append(f"{given} arguments without a name, the run ends here: give the prompt, and options by name")
+    return mistakes
+
+
 def _call_json(call: AgentCall) -> dict[str, Any]:
     return {
         "line": call.line,
         "column": call.column,
+        "positionals": call.positionals,
         "options": list(call.options),
         "hasSchema": call.has_schema,
         "loops": [{"line": loop.line, "hasBound": loop.has_bound} for loop in call.loops],

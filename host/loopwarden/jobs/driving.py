@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from loopwarden.custody import Custody, host_note
-from loopwarden.failures import InvalidRequest, StartRefused
+from loopwarden.failures import InvalidRequest, StartRefused, WorkspaceBusy
 from loopwarden.jobs.request import JobRequest
 from loopwarden.jobs.schedules import Schedules
 from loopwarden.live_run import LiveRun
@@ -74,6 +74,8 @@ class Driver:
         self._main: asyncio.Task[None] | None = None
         self._refused = 0
         """Runs in a row that could not begin on this machine."""
+        self._waiting: set[str] = set()
+        """Runs of which it was said that they wait for their workspace."""
 
     def __await__(self) -> Generator[Any, None, None]:
         """Drive until this is cancelled, or the host is closed."""
@@ -221,14 +223,13 @@ class Driver:
         try:
             run = await self._ports.adopt(claim, asked_at)
             self._refused = 0
+            self._waiting.discard(run_id)
             if run is not None:
                 await run.gone()
         except StartRefused as refusal:
             if not self._is_closing:
                 self._refused += 1
-                host_note(
-                    "error", "a run could not begin here, and was given back", run_id=run_id, problem=str(refusal)
-                )
+                self._note_refusal(run_id, refusal)
         except StoreError as error:
             host_note("warning", "a run that was claimed could not begin", run_id=run_id, problem=str(error))
         except Exception as error:  # noqa: BLE001 -- a mistake with one run must not end the driving of all others
@@ -236,3 +237,11 @@ class Driver:
         finally:
             del self._driving[run_id, claim.row.epoch]
             self._freed.set()
+
+    def _note_refusal(self, run_id: str, refusal: StartRefused) -> None:
+        """That another run has the workspace is in the order of things: one line for each run that waits so."""
+        if not isinstance(refusal, WorkspaceBusy):
+            host_note("error", "a run could not begin here, and was given back", run_id=run_id, problem=str(refusal))
+        elif run_id not in self._waiting:
+            self._waiting.add(run_id)
+            host_note("info", "a run waits for its workspace", run_id=run_id, problem=str(refusal))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from loopwarden.failures import LoopwardenError
 from loopwarden.provider import FUNCTION_CAPABILITIES, AgentFailed, AgentReply, AgentRequest, Capabilities
-from loopwarden.testing.replies import NoReplyError, Replies, Reply, source_of
+from loopwarden.testing.replies import NoReplyError, Replies, Reply, no_reply, source_of
 
 _SHOWN_PROMPT_CHARS: Final = 80
 
@@ -23,7 +23,8 @@ class FakeAgent:
     - A function, plain or async: gets the `AgentRequest` and returns the reply.
 
     A reply is a text, a dict for a call with a schema, an `AgentReply`, None when the agent fails, or an exception to
-    raise. A call for which nothing is written down ends its run (AGENT_RESULT). Raises TypeError for other replies.
+    raise: `AgentFailed` fails the one agent, as None does, any other ends the run. A call for which nothing is written
+    down ends its run (AGENT_RESULT). Raises TypeError for other replies: at once, when they are no function's.
     """
 
     def __init__(self, replies: Replies = (), *, capabilities: Capabilities = FUNCTION_CAPABILITIES) -> None:
@@ -33,6 +34,8 @@ class FakeAgent:
         self._unanswered: list[str] = []
         self.requests: list[AgentRequest] = []
         """What it was asked, in order."""
+        self.error: Exception | None = None
+        """The first exception that was no `AgentFailed`: what a function raised, or what the test wrote down."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -43,13 +46,22 @@ class FakeAgent:
         """Answer one call. Raises what the test wrote down, and `RepliesDiffer` when it wrote nothing down for it."""
         self.requests.append(request)
         try:
-            reply = await self._source.answer(request)
+            return _as_reply(await self._source.answer(request))
         except NoReplyError as error:
             prompt = request.prompt
             shown = prompt if len(prompt) <= _SHOWN_PROMPT_CHARS else prompt[:_SHOWN_PROMPT_CHARS] + "…"
             self._unanswered.append(f"call {request.seq} ({request.label!r}) has no reply: {error}; it asks {shown!r}")
             raise RepliesDiffer(self._unanswered[-1]) from None
-        return _as_reply(reply)
+        except AgentFailed:
+            raise
+        except Exception as error:
+            self.error = self.error or error
+            raise
+
+    @property
+    def lacks_reply(self) -> bool:
+        """A call was made that has no reply."""
+        return bool(self._unanswered)
 
     @property
     def differences(self) -> list[str]:
@@ -76,4 +88,4 @@ def _as_reply(reply: Reply) -> AgentReply:
             value: dict[str, Any] = dict(reply)  # the host looks at every value of it
             return AgentReply(value=value)
         case _:
-            raise TypeError(f"{type(reply).__name__} is no reply; give a text, a dict, None or an exception")
+            raise no_reply(reply)

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from loopwarden.checks import Check
 from loopwarden.events import Event, Log, Phase
-from loopwarden.failures import Code, Failure
+from loopwarden.failures import Code, Failure, RunFailed
 from loopwarden.host import Host
 from loopwarden.limits import LimitOverrides, Limits
 from loopwarden.outcome import Outcome
@@ -26,6 +26,9 @@ ResultT = TypeVar("ResultT")
 LAB_LIMITS: Final = Limits(run_deadline_seconds=60.0)
 """What is shipped, but a run that waits for ever is a failed test after a minute."""
 
+_BY_THE_AGENT: Final = (Code.AGENT_RESULT, Code.AGENT_START)
+"""How a run ends by an exception of its agent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRun(Generic[ResultT]):
@@ -35,11 +38,16 @@ class LabRun(Generic[ResultT]):
     requests: tuple[AgentRequest, ...]
     """What the fake agent was asked, in order: prompt, label, phase, schema, model."""
     events: tuple[Event, ...]
+    error: Exception | None = None
+    """What the fake agent raised, if that ended the run: an exception of the test's own function, for example."""
 
     @property
     def value(self) -> ResultT:
-        """The result as the contract decoded it. Raises `RunFailed` when the run did not complete."""
-        return self.outcome.raise_for_failure().value  # type: ignore[return-value]  # a completed run has its value
+        """The result as the contract decoded it. Raises `RunFailed` when the run did not complete, from `error`."""
+        try:
+            return self.outcome.raise_for_failure().value  # type: ignore[return-value]  # a completed run has its value
+        except RunFailed as failed:
+            raise failed from self.error
 
     @property
     def failure(self) -> Failure | None:
@@ -130,9 +138,10 @@ class Lab:
 
         `replies` are those of a `FakeAgent`, or one that you made yourself. Raises a subclass of `StartRefused` when
         nothing was started, and `RepliesDiffer`, an AssertionError, when the script asked something else than the test
-        has replies for. A run that failed is returned: look at `failure`.
+        has replies for. A run that failed is returned: look at `failure`. Raises TypeError for what is no script or
+        cannot be replies.
         """
-        self._refuse_unusable()
+        self._refuse_unusable(script)
         agent = replies if isinstance(replies, FakeAgent) else FakeAgent(replies)
 
         async def main() -> LabRun[ResultT]:
@@ -148,14 +157,16 @@ class Lab:
             async with run:
                 outcome = await run.wait()
             events = tuple([event async for event in run.events()])
-            return LabRun(outcome=outcome, requests=tuple(agent.requests), events=events)
+            error = agent.error if outcome.failure is not None and outcome.failure.code in _BY_THE_AGENT else None
+            return LabRun(outcome=outcome, requests=tuple(agent.requests), events=events, error=error)
 
         self._stage.agent = agent
         done = self._runner.run(main())
         if agent.differences:
-            failure = done.failure
-            ending = [] if failure is None or failure.code is Code.AGENT_RESULT else [f"the run: {failure.message}"]
-            raise RepliesDiffer("; ".join([*agent.differences, *ending]))
+            failure, words = done.failure, agent.differences
+            if failure is not None and not (agent.lacks_reply and failure.code is Code.AGENT_RESULT):
+                words = [f"the run failed with {failure.code}: {failure.message}", *words]
+            raise RepliesDiffer("; ".join(words)) from done.error
         return done
 
     def vet(self, script: Script[Any, Any]) -> Vetted:
@@ -164,11 +175,13 @@ class Lab:
         `findings.bound.evaluate(args)` is how many agents it can start at most with these arguments of `main`, None
         when that is not known. Raises `ScriptRejected` with all violations.
         """
-        self._refuse_unusable()
+        self._refuse_unusable(script)
         return self._runner.run(self._host.vet(script))
 
-    def _refuse_unusable(self) -> None:
+    def _refuse_unusable(self, script: object) -> None:
         _refuse_running_loop()
+        if not isinstance(script, Script):
+            raise TypeError(f"a script is needed: Script.from_text(…) or from_file(…), not {type(script).__name__}")
         if not self._is_open:
             raise RuntimeError("enter the Lab first: with Lab() as lab")
 

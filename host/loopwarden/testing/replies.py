@@ -37,7 +37,7 @@ class ByNumber(Source):
     """Call n gets reply n."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
-        self._replies = list(replies)
+        self._replies = _checked(replies, "reply {}")
         self._asked: set[int] = set()
 
     async def answer(self, request: AgentRequest) -> Reply:
@@ -61,10 +61,12 @@ class ByPrompt(Source):
         self._lists: dict[str, list[Reply]] = {}
         self._given: dict[str, int] = {}
         for key, entry in table.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the keys of a table are words of prompts, not {type(key).__name__}")
             if isinstance(entry, Sequence) and not isinstance(entry, str):
-                self._lists[key], self._given[key] = list(entry), 0
+                self._lists[key], self._given[key] = _checked(entry, f"reply {{}} for {key!r}"), 0
             else:
-                self._singles[key] = entry
+                (self._singles[key],) = _checked([entry], f"the reply for {key!r}")
         self._keys = sorted(table, key=len, reverse=True)
 
     async def answer(self, request: AgentRequest) -> Reply:
@@ -103,7 +105,7 @@ class ByFunction(Source):
 
 
 def source_of(replies: Replies) -> Source:
-    """Where the replies of a test come from. Raises TypeError for what is no list, table or function."""
+    """Where the replies of a test come from. Raises TypeError for what is no list, table or function of replies."""
     if isinstance(replies, Mapping):
         return ByPrompt(replies)
     if isinstance(replies, Sequence) and not isinstance(replies, str):
@@ -111,6 +113,20 @@ def source_of(replies: Replies) -> Source:
     if callable(replies):
         return ByFunction(replies)
     raise TypeError(f"replies are a list, a table or a function, not {type(replies).__name__}; for one reply: [reply]")
+
+
+def no_reply(reply: object, where: str = "") -> TypeError:
+    """What cannot be a reply, as an exception."""
+    place = f"{where}: " if where else ""
+    return TypeError(f"{place}{type(reply).__name__} is no reply; give a text, a dict, None or an exception")
+
+
+def _checked(replies: Sequence[Reply], where: str) -> list[Reply]:
+    """The replies as a list. `where` says where one stands, `{}` its number. Raises TypeError."""
+    for number, reply in enumerate(replies, 1):
+        if reply is not None and not isinstance(reply, str | Mapping | AgentReply | Exception):
+            raise no_reply(reply, where.replace("{}", str(number), 1))
+    return list(replies)
 
 
 def _numbered(missed: list[str]) -> str:

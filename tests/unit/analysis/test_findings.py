@@ -48,12 +48,19 @@ def test_hooks_options_schemas_and_loops_are_found() -> None:
     }
     first, second, third, fourth = findings.calls
     names, forever = EnclosingLoop(line=8, has_bound=True), EnclosingLoop(line=9, has_bound=False)
-    assert first == AgentCall(line=10, column=13, options=("label", "schema"), has_schema=True, loops=(names, forever))
+    assert first == AgentCall(
+        line=10, column=13, positionals=1, options=("label", "schema"), has_schema=True, loops=(names, forever)
+    )
     assert (second.line, second.options, second.has_schema) == (11, ("schema", "**"), False)
     assert second.loops == (EnclosingLoop(line=11, has_bound=True),)
     assert (third.options, third.loops) == ((), ())
     assert (fourth.options, fourth.loops) == (("model",), (EnclosingLoop(line=12, has_bound=False),))
     assert findings.more_calls == 0
+
+
+def test_arguments_without_a_name_are_counted_unless_they_are_computed() -> None:
+    calls = found("def main(args):\n    agent()\n    agent('a', 'b')\n    agent(*args)\n    agent(prompt='x')\n").calls
+    assert [call.positionals for call in calls] == [0, 2, None, 0]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_script() -> None:
@@ -118,6 +125,8 @@ BROKEN: dict[str, Callable[[Any], None]] = {
     "too many calls": put([{}] * 501, "calls"),
     "a call that is a text": put("x", "calls", 0),
     "an option that is long": put(["x" * 41], "calls", 0, "options"),
+    "a negative number of arguments": put(-1, "calls", 0, "positionals"),
+    "a number of arguments that is a truth value": put(True, "calls", 0, "positionals"),
     "a schema that is a number": put(1, "calls", 0, "hasSchema"),
     "too many loops": put([{"line": 1, "hasBound": True}] * 21, "calls", 0, "loops"),
     "a bound with nothing": put({"nodes": [], "reasons": []}, "bound"),

@@ -58,6 +58,28 @@ def test_a_script_that_breaks_the_language_policy_is_refused(home: Home) -> None
     assert (refused.exit, refused.json["failure"]["code"]) == (2, "SCRIPT_REJECTED")
 
 
+@pytest.mark.parametrize("command", [("submit",), ("run",)])
+def test_nothing_is_said_of_caps_before_a_run_is_refused(home: Home, command: tuple[str, ...]) -> None:
+    config = home.settings("require_bound = true\n[providers.own]\ntype = 'command'\nargv = ['true']\n")
+    (home.root / "own.py").write_text("def main(args):\n    while agent('x'):\n        pass\n")
+    words = f"--max-total-agents 3 --provider own --workspace {home.workspace} --config {config}"
+    options = words.split()
+    refused = home.run(*command, "own.py", *options)
+    assert (refused.exit, refused.out) == (2, "")
+    assert refused.err.startswith("loopwarden: this deployment runs only scripts whose number of agents is bounded")
+    (home.root / "own.py").write_text("def main(args):\n    return agent('x')\n")
+    assert home.run(*command, "own.py", *options).err.startswith("own: at most 3 agents, 8 h, no cost cap\n")
+
+
+def test_a_queued_run_is_shown_as_submitted_and_without_walls(home: Home) -> None:
+    run_id = asking(home, "submit", 1).json["runId"]
+    names = [line.split()[0] for line in home.run("show", run_id).out.splitlines() if line.startswith("  ")]
+    assert "submitted" in names
+    assert not {"started", "took", "walls"} & set(names)
+    home.run("cancel", run_id)
+    assert "  walls " not in home.run("show", run_id).out
+
+
 def test_a_run_that_is_not_due_waits_for_its_time(home: Home) -> None:
     run_id = asking(home, "submit", 1, "--not-before", "2h").json["runId"]
     assert "waits in the queue default, due 20" in home.run("show", run_id).out
