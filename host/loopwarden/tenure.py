@@ -13,6 +13,7 @@ from loopwarden.journal.entries import (
     Chained,
     Claimed,
     ConclusionRecord,
+    Created,
     Entry,
     Finished,
     Held,
@@ -218,14 +219,26 @@ def failure_record(failure: Failure) -> FailureRecord:
 
 
 def active_seconds(recorded: Sequence[Entry]) -> float:
-    """How long a run was driven, by its journal: neither the time in a queue nor that between two segments."""
+    """How long a run was driven, by its journal: neither the time in a queue nor that between two segments.
+
+    A segment lasts from the first entry that its host wrote to the last. A claim, and a hold for want of a host, carry
+    the time of the store, whose clock may differ from those of hosts by any amount: what lies between an entry of the
+    one and an entry of the other is no length of time.
+    """
     total, began, last = 0.0, None, 0.0
+    is_over = False
     for entry in recorded:
-        if isinstance(entry, Claimed | Reopened):
-            total += 0.0 if began is None else max(0.0, last - began)
-            began = entry.at
-        elif isinstance(entry, Stopping | Held) and began is not None:
-            total += max(0.0, entry.at - began)
-            began = None
-        last = entry.at
+        match entry:
+            case Created():
+                pass  # by whoever submitted the run
+            case Claimed() | Held():
+                total += 0.0 if began is None else max(0.0, last - began)
+                began = None
+            case Stopping():
+                total += 0.0 if began is None else max(0.0, entry.at - began)
+                began, is_over = None, True
+            case Reopened():
+                began, last, is_over = entry.at, entry.at, False
+            case _ if not is_over:
+                began, last = entry.at if began is None else began, entry.at
     return total

@@ -37,7 +37,7 @@ def test_every_test_that_is_named_exists() -> None:
     files = sorted({test.split("::")[0] for test in named})
     command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"]
     command += ["--collect-only", "-q", *files]
-    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert listing.returncode == 0, listing.stdout[-2000:] + listing.stderr[-2000:]
     collected = set(listing.stdout.splitlines())
     collected |= {line.split("[")[0] for line in collected}

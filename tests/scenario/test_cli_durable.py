@@ -12,7 +12,7 @@ import pytest
 
 from support.command_line import COMPLETE, PROGRAM, REPORT, Home, is_alive, until
 
-SHORT = "[store]\nlease_seconds = 2.0\nkill_grace_seconds = 0.5\npoll_seconds = 0.2\n"
+STORE = "[store]\nlease_seconds = 60.0\nkill_grace_seconds = 0.5\npoll_seconds = 0.2\n"
 PROVIDER = '[providers.mine]\ntype = "command"\nargv = ["{agent}"]\n'
 THREE_ROUNDS = """
 cat > prompt
@@ -41,7 +41,7 @@ def three_rounds(home: Home) -> Path:
 
 def submitted(home: Home) -> tuple[Path, str]:
     """Settings with a store, and the id of a run that waits in it."""
-    config = home.settings(SHORT + PROVIDER.format(agent=three_rounds(home)))
+    config = home.settings(STORE + PROVIDER.format(agent=three_rounds(home)))
     options = ("--config", str(config), "--objective", "x", "--workspace", str(home.workspace), "--max-rounds", "5")
     return config, home.run("submit", "ralph", *options).out.strip()
 
@@ -80,13 +80,16 @@ def killed_in_round_two(home: Home, config: Path, *program: str) -> str:
 
 
 def test_a_run_whose_host_was_killed_is_resumed_and_asks_no_ended_call_again(home: Home) -> None:
-    config = home.settings(SHORT)
+    config = home.settings(STORE)
     run_id = killed_in_round_two(home, config, "--", str(three_rounds(home)))
     assert f"`loopwarden resume {run_id}`" in home.run("show", run_id, "--config", str(config)).out
-    resumed = home.run("resume", run_id, "--json", "--config", str(config))
-    assert resumed.exit == 0, resumed.err
-    assert "its host was killed; its lease ends" in resumed.err
-    receipt = resumed.json["receipt"]
+    with started(home, "resume", run_id, "--json", "--config", str(config)) as resumed:
+        assert resumed.stderr is not None
+        until(lambda: b"its host was killed; its lease ends" in os.read(resumed.stderr.fileno(), 65536))
+        home.end_leases()
+        out, err = resumed.communicate(timeout=60)
+    assert resumed.returncode == 0, err
+    receipt = json.loads(out)["receipt"]
     assert receipt["result"] == {"status": "complete", "roundsStarted": 3, "report": COMPLETE}
     assert [[ask["kind"] for ask in agent["asks"]] for agent in receipt["agents"]] == [
         ["first"],
@@ -99,12 +102,13 @@ def test_a_run_whose_host_was_killed_is_resumed_and_asks_no_ended_call_again(hom
 
 
 def test_a_run_whose_host_was_killed_is_finished_by_a_host_of_its_queue(home: Home) -> None:
-    config = home.settings(SHORT + PROVIDER.format(agent=three_rounds(home)))
+    config = home.settings(STORE + PROVIDER.format(agent=three_rounds(home)))
     run_id = killed_in_round_two(home, config)
+    home.end_leases()
     with started(home, "host", "--config", str(config)) as host:
         until(lambda: home.run("runs", "--status", "finished", "--json", "--config", str(config)).json["runs"])
         host.send_signal(signal.SIGTERM)
-        _, err = host.communicate(timeout=30)
+        _, err = host.communicate(timeout=60)
     assert host.returncode == 0
     assert f"run {run_id} began: ralph, queue default, claim 2" in err.decode()
     assert f"run {run_id} ended: agent reported completion after 3 rounds (3 agents)" in err.decode()
@@ -119,7 +123,7 @@ def test_a_host_that_is_told_to_end_gives_its_runs_back_at_once(home: Home) -> N
     with started(home, "host", "--config", str(config)) as host:
         until(lambda: lines(home, "asked") == 2)
         host.send_signal(signal.SIGTERM)
-        _, err = host.communicate(timeout=30)
+        _, err = host.communicate(timeout=60)
     assert host.returncode == 0
     assert f"run {run_id} left this host: it was given back" in err.decode()
     assert not is_alive(int((home.workspace / "pid").read_text()))
@@ -140,7 +144,7 @@ def test_agents_may_finish_while_their_host_drains(home: Home) -> None:
         assert host.stderr is not None
         until(lambda: b"may finish for 60 s" in os.read(host.stderr.fileno(), 65536))
         (home.workspace / "go").touch()
-        host.communicate(timeout=30)
+        host.communicate(timeout=60)
     assert (lines(home, "asked"), lines(home, "ended")) == (2, 2)
     assert home.run("resume", run_id, "--config", str(config)).exit == 0
     assert (lines(home, "asked"), lines(home, "ended")) == (3, 3)
@@ -154,7 +158,7 @@ def test_a_second_signal_ends_the_drain(home: Home) -> None:
         assert host.stderr is not None
         until(lambda: b"may finish for 10 min" in os.read(host.stderr.fileno(), 65536))
         host.send_signal(signal.SIGTERM)
-        host.communicate(timeout=30)
+        host.communicate(timeout=60)
     assert not is_alive(int((home.workspace / "pid").read_text()))
     (row,) = home.run("runs", "--json", "--config", str(config)).json["runs"]
     assert (row["runId"], row["status"]) == (run_id, "queued")

@@ -1,6 +1,9 @@
 """Durable runs whose lease ended or passed to another host, and limits that rise while they are driven."""
 
 import asyncio
+import time
+
+import pytest
 
 from loopwarden.clock import LoopClock
 from loopwarden.failures import Code
@@ -21,6 +24,7 @@ from support.durable_lab import (
     until_claimed,
 )
 from support.job_lab import CHAIN, InLab, JobLab
+from support.store_lab import TickingClock
 
 
 def test_a_lease_that_ended_and_came_back_interrupts_agents_and_loses_nothing(in_lab: InLab) -> None:
@@ -112,6 +116,26 @@ def test_the_deadline_counts_the_time_that_hosts_drove_the_run(in_lab: InLab) ->
         assert outcome.failure is not None
         assert outcome.failure.code is Code.DEADLINE
         assert lab.agents.asked == ["p0", "p1"]
+        await check_sound(second, run_id)
+
+    in_lab(case)
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_store_whose_clock_is_far_off_takes_nothing_from_the_deadline(in_lab: InLab, days: int) -> None:
+    async def case(lab: JobLab) -> None:
+        clock = TickingClock(time.time() + days * 86400)
+        lab.agents.kept = {"p1"}
+        first = await lab.host(clock=clock)
+        run_id = await first.submit(CHAIN, {"n": 2}, run_deadline_seconds=50)
+        async with first.drive():
+            await lab.agents.until_asked("p1")
+        await first.close()
+        lab.agents.let_go("p1")
+        second = await lab.host(clock=clock)
+        run = await second.adopt(*await claim_by(second, run_id))
+        assert run is not None
+        assert (await run.wait()).value == ["answer to p0", "answer to p1"]
         await check_sound(second, run_id)
 
     in_lab(case)

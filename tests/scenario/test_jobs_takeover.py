@@ -5,7 +5,7 @@ import asyncio
 from loopwarden import Host
 from loopwarden.journal.entries import Asked, AttemptEnded, Ended
 from loopwarden.store.runs import Status
-from support.job_lab import CHAIN, FAN, SHORT, InLab, JobLab, row_of
+from support.job_lab import CHAIN, FAN, QUICK, SHORT, InLab, JobLab, row_of
 from support.store_lab import TickingClock, journal
 
 
@@ -28,10 +28,17 @@ def thaw(host: Host) -> None:
     host.custody.keeper.begin()
 
 
+def go_with(host: Host, clock: TickingClock) -> None:
+    """Let a machine see the time pass that passes for the store."""
+    assert host.custody is not None
+    keeper, began, own = host.custody.keeper, clock.now, host.custody.keeper.clock
+    keeper.clock = lambda: own() + clock.now - began
+
+
 def test_a_run_whose_host_renews_no_more_is_taken_over_and_the_loser_sees_the_real_end(in_lab: InLab) -> None:
     async def case(lab: JobLab) -> None:
         lab.agents.kept = {"p1"}
-        first, second = await lab.host(leases=SHORT), await lab.host(leases=SHORT)
+        first, second = await lab.host(leases=SHORT), await lab.host()
         run_id = await first.submit(CHAIN, {"n": 3})
         async with first.drive():
             await lab.agents.until_asked("p1")
@@ -56,14 +63,17 @@ def test_a_run_whose_host_renews_no_more_is_taken_over_and_the_loser_sees_the_re
 def test_a_run_whose_host_renews_is_left_to_it_however_long_it_takes(in_lab: InLab) -> None:
     async def case(lab: JobLab) -> None:
         lab.agents.kept = {"p0"}
-        first, second = await lab.host(leases=SHORT), await lab.host(leases=SHORT)
+        clock = TickingClock()
+        first, second = await lab.host(clock=clock), await lab.host(clock=clock)
+        go_with(first, clock)
+        go_with(second, clock)
         run_id = await first.submit(FAN, {"n": 1})
         async with first.drive(), second.drive():
             await lab.agents.until_asked("p0")
-            began = (await row_of(second, run_id)).lease_until
-            assert began is not None
-            while ((await row_of(second, run_id)).lease_until or 0.0) < began + 2 * SHORT.lease_seconds:
-                await asyncio.sleep(0.05)
+            for _ in range(12):  # four times as long as a lease lasts
+                clock.now += QUICK.lease_seconds / 3
+                while (await row_of(second, run_id)).lease_until != clock.now + QUICK.lease_seconds:
+                    await asyncio.sleep(0.01)
             lab.agents.let_go("p0")
             await second.wait_for(run_id)
         assert lab.agents.asked == ["p0"]
@@ -75,7 +85,7 @@ def test_a_run_whose_host_renews_is_left_to_it_however_long_it_takes(in_lab: InL
 def test_a_run_that_was_started_and_not_submitted_is_taken_over_too(in_lab: InLab) -> None:
     async def case(lab: JobLab) -> None:
         lab.agents.kept = {"p0"}
-        first, second = await lab.host(leases=SHORT), await lab.host(leases=SHORT)
+        first, second = await lab.host(leases=SHORT), await lab.host()
         run = await first.start(FAN, {"n": 1})
         await lab.agents.until_asked("p0")
         await freeze(first)
@@ -92,7 +102,7 @@ def test_a_run_that_was_started_and_not_submitted_is_taken_over_too(in_lab: InLa
 def test_a_cancel_reaches_a_run_whose_host_is_gone(in_lab: InLab) -> None:
     async def case(lab: JobLab) -> None:
         lab.agents.kept = {"p0"}
-        first, second = await lab.host(leases=SHORT), await lab.host(leases=SHORT)
+        first, second = await lab.host(leases=SHORT), await lab.host()
         run_id = await first.submit(CHAIN, {"n": 2})
         async with first.drive():
             await lab.agents.until_asked("p0")

@@ -3,12 +3,13 @@
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import structlog
 
 from loopwarden.cli import app
+from loopwarden.store_settings import JOURNAL_FILE
 
 PROGRAM = (sys.executable, "-m", "loopwarden")
 REPORT = {"status": "continue", "summary": "worked", "evidence": [], "nextSteps": ["go on"], "blocker": ""}
@@ -97,10 +99,15 @@ class Home:
     def run_process(self, *argv: str, stdin: bytes = b"", cwd: Path | None = None) -> Finished:
         """Start `loopwarden` as a person does and wait for its end."""
         done = subprocess.run(
-            [*PROGRAM, *argv], input=stdin, capture_output=True, cwd=cwd or self.root, env=self.environment, timeout=60,
+            [*PROGRAM, *argv], input=stdin, capture_output=True, cwd=cwd or self.root, env=self.environment, timeout=90,
             check=False,
         )  # fmt: skip
         return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def end_leases(self) -> None:
+        """Let the leases of hosts that were killed be over, as if somebody had waited for that."""
+        with closing(sqlite3.connect(self.state / JOURNAL_FILE)) as store, store:
+            store.execute("UPDATE runs SET lease_until = 0 WHERE lease_until IS NOT NULL")
 
     def ralph(self, *options: str, agent: Path, objective: str = "do it", cwd: Path | None = None) -> Finished:
         """`loopwarden run ralph` in the workspace with a program as agent."""
@@ -126,7 +133,7 @@ class Home:
         return path
 
 
-def until(condition: Any, seconds: float = 20.0) -> None:
+def until(condition: Any, seconds: float = 60.0) -> None:
     """Wait until `condition()` is true; it is a failure when it does not become true in time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""A person whose runs keep a journal: a small script, agents that answer at once, a store of short leases."""
+"""A person whose runs keep a journal: a small script, and agents that answer at once."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from support.command_line import Finished, Home
 
 SETTINGS = """
 [store]
-lease_seconds = 2.0
+lease_seconds = 30.0
 kill_grace_seconds = 0.5
 poll_seconds = 0.2
 
