@@ -41,8 +41,8 @@ class AgentBound:
     def text(self) -> str:
         """The formula (`agents <= 3 * len(args.files) + 1`), or the first reason (`unknown: line 12: …`).
 
-        In the formula numbers have the signs that the arguments give them, and a term that comes out negative counts
-        as 0. Where a part of a list is taken, it says which argument must not be negative.
+        In the formula numbers have the signs that the arguments give them, and a term that is added and comes out
+        negative counts as 0. Where a part of a list is taken, it says which argument must not be negative.
         """
         if self.nodes:
             return f"agents <= {bound_words(self.nodes)}"

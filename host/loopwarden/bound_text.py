@@ -28,7 +28,7 @@ _LEFT_OUT: Final = "…"
 def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
     """The text of the last of the (checked) nodes, and under which condition it is right.
 
-    Numbers are read with their signs; a term that comes out negative counts as 0.
+    Numbers are read with their signs; a term that is added and comes out negative counts as 0.
     """
     terms: list[_Terms] = []
     sizes: list[int] = []
@@ -47,12 +47,20 @@ def bound_words(nodes: Sequence[Sequence[Any]]) -> str:
 
 
 def _conditions(nodes: Sequence[Sequence[Any]], terms: Sequence[_Terms]) -> str:
-    """What the words rest on: a part up to a negative place leaves out so many items, and takes all others."""
-    ends = [terms[operands[-1]] for operation, *operands in nodes if operation in ("cut", "first")]
-    found = list(dict.fromkeys(f"{_words(end)} >= 0" for end in ends if not set(end) <= {()}))
+    """What the words rest on: which arguments must not turn the end of a part of a list into another kind of end."""
+    ends = ((operation, terms[operands[-1]]) for operation, *operands in nodes if operation in ("cut", "first", "rest"))
+    conditions = (_condition(operation, end) for operation, end in ends if not set(end) <= {()})
+    found = list(dict.fromkeys(condition for condition in conditions if condition is not None))
     if len(found) > _MAX_CONDITIONS:
         found[_MAX_CONDITIONS:] = [_LEFT_OUT]
     return f", where {' and '.join(found)}" if found else ""
+
+
+def _condition(operation: str, end: _Terms) -> str | None:
+    """When the words of `_first`, `_rest` and a cut would say too little. `x[:-k]` and `x[k:]` never do."""
+    if operation == "rest":  # `x[-0:]` is all of x
+        return f"{_words(_scaled(end, -1))} > 0" if _is_from_behind(end) else None
+    return None if operation == "first" and _is_from_behind(end) else f"{_words(end)} >= 0"
 
 
 def _wanted(operation: str) -> Iterable[str]:
@@ -129,7 +137,7 @@ def _range(given: list[_Terms]) -> _Terms:
     if by > 1:
         return {(f"ceil({_in_brackets(span)} / {by})",): 1}
     if any(number < 0 for number in span.values()):
-        return {(_clipped(f"max(0, {_words(span)})"),): 1}
+        return _some(span)
     return span
 
 
@@ -165,6 +173,31 @@ def _value_extreme(name: str) -> Callable[[list[_Terms]], _Terms]:
     return of
 
 
+def _first(given: list[_Terms]) -> _Terms:
+    """The length of `x[:end]`."""
+    count, end = given
+    return _some(_sum(given)) if _is_from_behind(end) else _smaller(count, end)
+
+
+def _rest(given: list[_Terms]) -> _Terms:
+    """The length of `x[begin:]`."""
+    count, begin = given
+    taken = _scaled(begin, -1)
+    return _smaller(count, taken) if _is_from_behind(begin) else _some(_sum([count, taken]))
+
+
+def _is_from_behind(place: _Terms) -> bool:
+    return _words(place).startswith("-")
+
+
+def _some(terms: _Terms) -> _Terms:
+    return {(_clipped(f"max(0, {_words(terms)})"),): 1}
+
+
+def _smaller(count: _Terms, other: _Terms) -> _Terms:
+    return {(_clipped(f"min({_words(count)}, {_words(other)})"),): 1}
+
+
 _ARITHMETIC: Final[Mapping[str, Callable[[list[_Terms]], _Terms]]] = {
     "cut": lambda given: given[0],
     "sum": _sum,
@@ -172,6 +205,8 @@ _ARITHMETIC: Final[Mapping[str, Callable[[list[_Terms]], _Terms]]] = {
     "max": _extreme("max", max, drops_zero=True),
     "min": _extreme("min", min, drops_zero=False),
     "range": _range,
+    "first": _first,
+    "rest": _rest,
     "add": _sum,
     "subtract": lambda given: _sum([given[0], _scaled(given[1], -1)]),
     "multiply": _product,
@@ -186,14 +221,6 @@ _ARITHMETIC: Final[Mapping[str, Callable[[list[_Terms]], _Terms]]] = {
 # ---- everything else is one text
 
 
-def _first(words: list[str]) -> str:
-    return f"min({words[0]}, {words[1]})" if not words[1].startswith("-") else f"max(0, {words[0]} - {words[1][1:]})"
-
-
-def _rest(words: list[str]) -> str:
-    return f"max(0, {words[0]} - {words[1]})" if not words[1].startswith("-") else f"min({words[0]}, {words[1][1:]})"
-
-
 def _parts(words: list[str]) -> str:
     return f"ceil({words[0]} / {words[1]})" if " " not in words[0] else f"ceil(({words[0]}) / {words[1]})"
 
@@ -203,8 +230,6 @@ _ATOMS: Final[Mapping[str, Callable[[list[str]], str]]] = {
     "length": lambda words: f"len({words[0]})",
     "int": lambda words: f"int({words[0]})",
     "or": lambda words: f"({' or '.join(words)})",
-    "first": _first,
-    "rest": _rest,
     "parts": _parts,
 }
 

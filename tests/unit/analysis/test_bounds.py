@@ -93,6 +93,9 @@ KNOWN: list[tuple[str, str]] = [
     ),
     ("args.width, where args.width >= 0", "for x in str(args).split()[: args['width']]:\n    agent(x)"),
     ("min(len(args.a), args.k), where args.k >= 0", "for x in args['a'][:args['k']]:\n    agent(x)"),
+    ("max(0, len(args.a) - args.k)", "for x in args['a'][: -args['k']]:\n    agent(x)"),
+    ("max(0, len(args.a) - args.k)", "for x in args['a'][args['k'] :]:\n    agent(x)"),
+    ("min(len(args.a), args.k), where args.k > 0", "for x in args['a'][-args['k'] :]:\n    agent(x)"),
     ("2 * ceil(len(args.a) / 2)", "a = args['a']\nfor i in range(0, len(a), 2):\n    [agent(x) for x in a[i : i + 2]]"),
     (
         "3 * ceil(args.n / 3) + 1",
